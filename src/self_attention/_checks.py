@@ -1,0 +1,101 @@
+"""The rules on sizes that every variant keeps, with their error messages.
+
+Plain Python on integers and shapes: no array library is needed to say that
+10 is not divisible by 3.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+Shape = tuple[int, ...]
+
+
+def check_not_negative(**lengths: int) -> None:
+    """Refuse a negative length."""
+    for name, length in lengths.items():
+        if length < 0:
+            raise ValueError(f"{name}={length} must be at least 0")
+
+
+def check_divides(*, num_heads: int, **width: int) -> None:
+    """Refuse a number of heads that does not divide the named width."""
+    if num_heads < 1:
+        raise ValueError(f"num_heads={num_heads} must be at least 1")
+    for name, size in width.items():
+        if size % num_heads != 0:
+            raise ValueError(
+                f"{name}={size} is not divisible by num_heads={num_heads}")
+
+
+def check_head_dim(embed_dim: int, num_heads: int,
+                   head_dim: int | None) -> int:
+    """Give the width of one head, or refuse the sizes of a layer."""
+    if embed_dim < 1:
+        raise ValueError(f"embed_dim={embed_dim} must be at least 1")
+    if head_dim is None:
+        check_divides(embed_dim=embed_dim, num_heads=num_heads)
+        return embed_dim // num_heads
+    check_divides(num_heads=num_heads)
+    if head_dim < 1:
+        raise ValueError(f"head_dim={head_dim} must be at least 1")
+    return head_dim
+
+
+def check_scale(scale: float | None, head_dim: int) -> float:
+    """Give the factor on the scores, 1 / sqrt(head_dim) if there is none."""
+    if scale is None:
+        if head_dim == 0:
+            raise ValueError("head_dim=0: a query of width 0 has no scale; "
+                             "give one, or a head_dim of at least 1")
+        return 1 / math.sqrt(head_dim)
+    if not math.isfinite(scale):
+        raise ValueError(f"scale={scale} must be a finite number")
+    return float(scale)
+
+
+def check_mask_broadcasts(mask_shape: Sequence[int],
+                          scores_shape: Sequence[int]) -> None:
+    """Refuse a mask that does not broadcast to the scores."""
+    mask, scores = tuple(mask_shape), tuple(scores_shape)
+    fits = len(mask) <= len(scores) and all(
+        size in (1, wanted)
+        for size, wanted in zip(reversed(mask), reversed(scores)))
+    if not fits:
+        raise ValueError(
+            f"attention_mask has shape {mask}, which does not broadcast to "
+            f"the scores' (*batch, query_len, key_len) = {scores}")
+
+
+def check_lengths(lengths: Iterable[int], seq_len: int, side: str) -> None:
+    """Refuse lengths of real tokens that a padded sequence cannot have."""
+    check_not_negative(seq_len=seq_len)
+    for length in lengths:
+        if not 0 <= length <= seq_len:
+            raise ValueError(f"lengths contains {length}; each must be in "
+                             f"0..seq_len={seq_len}")
+    if side not in ("right", "left"):
+        raise ValueError(f"side={side!r} must be 'right' or 'left'")
+
+
+def projection_shapes(embed_dim: int, num_heads: int,
+                      head_dim: int) -> dict[str, tuple[int, int]]:
+    """Give the shapes of W_q, W_k, W_v and W_o, used as ``x @ W``."""
+    inner = num_heads * head_dim
+    inward, outward = (embed_dim, inner), (inner, embed_dim)
+    return {"q": inward, "k": inward, "v": inward, "o": outward}
+
+
+def check_parameter_shapes(given: Mapping[str, Shape],
+                           shapes: Mapping[str, tuple[int, int]]) -> None:
+    """Refuse weights whose names or shapes are not those of the layer."""
+    expected: dict[str, Shape] = {
+        f"W_{name}": shape for name, shape in shapes.items()}
+    if any(name.startswith("b_") for name in given):
+        expected |= {f"b_{name}": shape[1:] for name, shape in shapes.items()}
+    if set(given) != set(expected):
+        raise ValueError(f"arrays has the names {sorted(given)}; "
+                         f"they must be {sorted(expected)}")
+    for name, shape in expected.items():
+        if tuple(given[name]) != shape:
+            raise ValueError(f"arrays[{name!r}] has shape "
+                             f"{tuple(given[name])}; it must be {shape}")
