@@ -5,6 +5,7 @@ Plain Python on integers and shapes: no array library is needed to say that
 """
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 Shape = tuple[int, ...]
@@ -15,6 +16,13 @@ def check_not_negative(**lengths: int) -> None:
     for name, length in lengths.items():
         if length < 0:
             raise ValueError(f"{name}={length} must be at least 0")
+
+
+def check_axis(axis: int, num_axes: int) -> None:
+    """Refuse an axis that an array of so many axes does not have."""
+    if not -num_axes <= axis < num_axes:
+        raise IndexError(f"axis={axis} does not exist: scores has "
+                         f"{num_axes} axes")
 
 
 def check_divides(*, num_heads: int, **width: int) -> None:
@@ -48,7 +56,7 @@ def check_scale(scale: float | None, head_dim: int) -> float:
             raise ValueError("head_dim=0: a query of width 0 has no scale; "
                              "give one, or a head_dim of at least 1")
         return 1 / math.sqrt(head_dim)
-    if not math.isfinite(scale):
+    if not abs(scale) <= sys.float_info.max:  # neither for NaN
         raise ValueError(f"scale={scale} must be a finite number")
     return float(scale)
 

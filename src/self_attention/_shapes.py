@@ -9,8 +9,9 @@ report into one sentence that names the argument, its value and the rule.
 import functools
 import inspect
 import re
-from collections.abc import Callable
-from typing import Any, TypeVar
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from beartype import beartype
 from jaxtyping import TypeCheckError, jaxtyped
@@ -34,93 +35,143 @@ def shape_checked(function: Function) -> Function:
     """
     typed = jaxtyped(typechecker=beartype)(function)
     signature = inspect.signature(function)
+    where = _spoken_name(function)
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs).arguments
+        except TypeError as report:
+            takes = ", ".join(signature.parameters).removeprefix("self, ")
+            raise TypeError(f"{where}: {report}; it takes {takes}") from None
+        for problem in _overlooked(signature, bound):
+            raise TypeError(f"{where}: {problem}")
         try:
             return typed(*args, **kwargs)
         except TypeCheckError as report:
             found = _PARAMETER.search(str(report))
             if found is None:  # the result is wrong: a fault of ours
                 raise
-            problem = _in_words(function, signature, found[1], args, kwargs,
-                                str(report))
-        raise problem
+            kind, text = _in_words(signature, found[1], bound, str(report))
+        raise kind(f"{where}: {text}")
 
     return checked  # type: ignore[return-value]
 
 
-def _in_words(function: Callable[..., Any], signature: inspect.Signature,
-              name: str, args: tuple[Any, ...], kwargs: dict[str, Any],
-              report: str) -> Exception:
-    bound = signature.bind(*args, **kwargs).arguments
+def _spoken_name(function: Callable[..., Any]) -> str:
+    """Name a function as its caller does, who calls an object, no method."""
+    name = function.__qualname__.removesuffix(".__init__")
+    return name.removesuffix(".__call__").removesuffix(".forward")
+
+
+def _overlooked(signature: inspect.Signature,
+                bound: Mapping[str, Any]) -> Iterator[str]:
+    """Find what the type checker lets pass.
+
+    To Python a bool is an int, and beartype looks at only one element of a
+    list or a mapping.
+    """
+    for name, value in bound.items():
+        hint = signature.parameters[name].annotation
+        members = _members(hint)
+        if isinstance(value, bool) and int in members and bool not in members:
+            yield f"{name}={value} is of type bool; {_rule(hint, bound)}"
+        for member in members:
+            inner = get_args(member)
+            if get_origin(member) is Sequence and isinstance(value, Sequence):
+                yield from (
+                    f"{name} contains {_brief(element)} of type "
+                    f"{_type_name(type(element))}; {_rule(hint, bound)}"
+                    for element in value if type(element) is not inner[0])
+            if get_origin(member) is Mapping and isinstance(value, Mapping):
+                yield from (
+                    f"{_difference(f'{name}[{key!r}]', element, inner[1])[1]}"
+                    f"; {_rule(inner[1], bound)}"
+                    for key, element in value.items()
+                    if not isinstance(element, inner[1]))
+
+
+def _in_words(signature: inspect.Signature, name: str,
+              bound: Mapping[str, Any],
+              report: str) -> tuple[type[Exception], str]:
     parameter = signature.parameters[name]
-    value = bound[name]
+    hint, value = parameter.annotation, bound[name]
     if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-        value = next((v for v in value if not _fits(v, parameter.annotation)),
-                     value)
-    where = function.__qualname__.removesuffix(".__init__")
-    where = where.removesuffix(".__call__").removesuffix(".forward")
-    rule = _rule(parameter.annotation, bound)
-    array = next((hint for hint in _members(parameter.annotation)
-                  if hasattr(hint, "dim_str")), None)
-    if array is None or not isinstance(value, array.array_type):
-        return TypeError(f"{where}: {name}={_brief(value)} is of type "
-                         f"{type(value).__name__}; {rule}")
-    if not isinstance(value, array.dtype[array.array_type, "..."]):
-        return TypeError(f"{where}: {name} has dtype {value.dtype}; {rule}")
+        value = next(v for v in value if not _fits(v, hint))
+    kind, difference = _difference(name, value, hint)
     known = _AXES.search(report)
     axes = ", ".join(known[1].split("\n")) if known else ""
     axes = re.sub(r"[{}]|self\.", "", axes.strip().strip(","))
-    given = f" where {axes}" if axes else ""
-    return ValueError(f"{where}: {name} has shape {tuple(value.shape)}; "
-                      f"{rule}{given}")
+    axes = re.sub(r"torch\.Size\(\[(.*?)\]\)", r"(\1)", axes)
+    given = f" where {axes}" if axes and kind is ValueError else ""
+    return kind, f"{difference}; {_rule(hint, bound)}{given}"
+
+
+def _difference(name: str, value: Any,
+                hint: Any) -> tuple[type[Exception], str]:
+    """Say in what a value differs from its hint: type, dtype, or shape."""
+    array = next((member for member in _members(hint)
+                  if hasattr(member, "dim_str")), None)
+    if array is None or not isinstance(value, array.array_type):
+        return TypeError, (f"{name}={_brief(value)} is of type "
+                           f"{_type_name(type(value))}")
+    if not isinstance(value, array.dtype[array.array_type, "..."]):
+        return TypeError, f"{name} has dtype {value.dtype}"
+    return ValueError, f"{name} has shape {tuple(value.shape)}"
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    return getattr(hint, "__args__", None) or (hint,)
+    is_union = get_origin(hint) in (Union, types.UnionType)
+    return get_args(hint) if is_union else (hint,)
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    return any(
-        (value is None) if member is type(None) else
-        isinstance(value, member) for member in _members(hint)
-        if isinstance(member, type))
+    return any(isinstance(value, member) for member in _members(hint))
 
 
-def _rule(hint: Any, bound: dict[str, Any]) -> str:
-    parts = []
-    for member in _members(hint):
-        if hasattr(member, "dim_str"):
-            kind = {"Bool": "booleans (True = may attend)",
-                    "Integer": "integers", "Float": "floating-point numbers",
-                    "Real": "real numbers", "Shaped": "any dtype"}
-            dtype = kind.get(member.dtype.__name__, member.dtype.__name__)
-            text = "an array"
-            if dtype != "any dtype":
-                text += f" of {dtype}"
-            module = member.array_type.__module__.partition(".")[0]
-            article = {"numpy": "a NumPy array", "torch": "a PyTorch tensor"}
-            text = text.replace("an array", article.get(module, "an array"))
-            if member.dim_str.strip() != "...":
-                axes = ", ".join(member.dim_str.split())
-                axes = re.sub(r"\{(?:self\.)?(\w+)\}", _value_of(bound), axes)
-                text += f" with axes ({axes})"
-            parts.append(text)
-        elif member is type(None):
-            parts.append("None")
-        else:
-            parts.append(getattr(member, "__name__", str(member)))
-    return f"it must be {' or '.join(parts)}"
+def _rule(hint: Any, bound: Mapping[str, Any]) -> str:
+    wanted = (_wanted(member, bound) for member in _members(hint))
+    return f"it must be {' or '.join(wanted)}"
 
 
-def _value_of(bound: dict[str, Any]) -> Callable[[re.Match[str]], str]:
+def _wanted(hint: Any, bound: Mapping[str, Any]) -> str:
+    if hint is type(None):
+        return "None"
+    if get_origin(hint) is Sequence:
+        return f"a sequence of {_type_name(get_args(hint)[0])}"
+    if get_origin(hint) is Mapping:
+        key, element = get_args(hint)
+        return f"a mapping from {_type_name(key)} to {_wanted(element, bound)}"
+    if not hasattr(hint, "dim_str"):
+        return _type_name(hint)
+    text = {"numpy": "a NumPy array", "torch": "a PyTorch tensor"}[
+        hint.array_type.__module__.partition(".")[0]]
+    kind = {"Bool": " of booleans (True = may attend)",
+            "Integer": " of integers", "Float": " of floating-point numbers",
+            "Real": " of real numbers", "Shaped": ""}
+    text += kind[hint.dtype.__name__]
+    if hint.dim_str == "...":
+        return text
+    axes = ", ".join(hint.dim_str.split())
+    axes = re.sub(r"\{(?:self\.)?(\w+)\}", _value_of(bound), axes)
+    return f"{text} with axes ({axes})"
+
+
+def _value_of(bound: Mapping[str, Any]) -> Callable[[re.Match[str]], str]:
     def replace(found: re.Match[str]) -> str:
         name = found[1]
         size = getattr(bound.get("self"), name, bound.get(name))
         return f"{name}={size}"
 
     return replace
+
+
+def _type_name(kind: Any) -> str:
+    if not isinstance(kind, type):
+        return str(kind)
+    parts = [part for part in kind.__module__.split(".")
+             if part != "builtins" and not part.startswith("_")]
+    return ".".join([*parts, kind.__qualname__])
 
 
 def _brief(value: Any) -> str:

@@ -19,9 +19,9 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float, Integer, Real, Shaped
 from numpy import ndarray
-from numpy.typing import DTypeLike
 
 from self_attention._checks import (
+    check_axis,
     check_divides,
     check_head_dim,
     check_lengths,
@@ -71,11 +71,12 @@ def softmax(scores: Real[ndarray, "..."],
 
     Raises:
         TypeError: ``scores`` is not an array of real numbers.
-        numpy.exceptions.AxisError: ``scores`` has no such axis.
+        IndexError: ``scores`` has no such axis.
 
     Source: Vaswani et al. (2017), eq. 1; the shift by the maximum is
     standard, see Blanchard, Higham and Higham (2021), eq. 1.3.
     """
+    check_axis(axis, scores.ndim)
     exact = scores.astype(_working_dtype(scores.dtype), copy=False)
     largest = exact.max(axis=axis, keepdims=True, initial=-np.inf)
     # Where every score is -inf, "minus the largest" would be -inf + inf.
@@ -162,11 +163,12 @@ def combine_masks(*masks: Bool[ndarray, "..."] | None
     if not given:
         return None
     try:
-        return np.logical_and.reduce(np.broadcast_arrays(*given))
+        together = np.stack(np.broadcast_arrays(*given))
     except ValueError:
         shapes = ", ".join(str(mask.shape) for mask in given)
         raise ValueError(f"combine_masks: masks of shapes {shapes} do not "
                          "broadcast to one shape") from None
+    return together.all(axis=0, keepdims=True)[0]
 
 
 @shape_checked
@@ -252,9 +254,9 @@ def _weighted_sum(weights: ndarray, value: ndarray,
     if attention_mask is None or np.isfinite(value).all():
         return weights @ value
     # 0 * NaN is NaN: a masked value must be left out, not multiplied by 0.
-    products = weights[..., :, :, None] * value[..., None, :, :]
     kept = np.broadcast_to(attention_mask, weights.shape)[..., None]
-    return np.where(kept, products, 0).sum(axis=-2, dtype=products.dtype)
+    values_of_each_query = np.where(kept, value[..., None, :, :], 0)
+    return (weights[..., None, :] @ values_of_each_query)[..., 0, :]
 
 
 @shape_checked
@@ -325,7 +327,7 @@ class MultiHeadSelfAttention:
     def __init__(self, embed_dim: int, num_heads: int, *,
                  head_dim: int | None = None, bias: bool = False,
                  rng: Random | None = None,
-                 dtype: DTypeLike = np.float64) -> None:
+                 dtype: type | np.dtype | str = np.float64) -> None:
         """Draw new weights.
 
         Args:
@@ -344,7 +346,7 @@ class MultiHeadSelfAttention:
         """
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.head_dim = check_head_dim(embed_dim, num_heads, head_dim)
-        if not np.issubdtype(np.dtype(dtype), np.floating):
+        if not _is_floating(dtype):
             raise ValueError(f"MultiHeadSelfAttention: dtype={dtype} must be "
                              "a floating-point dtype")
         rng = np.random.default_rng() if rng is None else rng
@@ -427,7 +429,9 @@ class MultiHeadSelfAttention:
         return {name: array.copy() for name, array in arrays.items()
                 if array is not None}
 
-    def load_parameter_arrays(self, arrays: Mapping[str, ndarray]) -> None:
+    @shape_checked
+    def load_parameter_arrays(
+        self, arrays: Mapping[str, Float[ndarray, "..."]]) -> None:
         """Take over weights, exactly.
 
         Args:
@@ -437,19 +441,27 @@ class MultiHeadSelfAttention:
 
         Raises:
             ValueError: A name is missing or unknown, or a shape is wrong.
-                Nothing is changed then.
+            TypeError: Not a NumPy array of floating-point numbers.
+
+        Nothing is changed then.
         """
-        given = {name: np.shape(array) for name, array in arrays.items()}
+        given = {name: array.shape for name, array in arrays.items()}
         check_parameter_shapes(given, self._weight_shapes())
         for name in self._weight_shapes():
-            setattr(self, f"W_{name}", np.array(arrays[f"W_{name}"]))
+            setattr(self, f"W_{name}", arrays[f"W_{name}"].copy())
             bias = arrays.get(f"b_{name}")
-            bias = None if bias is None else np.array(bias)
-            setattr(self, f"b_{name}", bias)
+            setattr(self, f"b_{name}", None if bias is None else bias.copy())
 
 
 def _linear(x: ndarray, weight: ndarray, bias: ndarray | None) -> ndarray:
     return x @ weight if bias is None else x @ weight + bias
+
+
+def _is_floating(dtype: type | np.dtype | str) -> bool:
+    try:
+        return np.issubdtype(np.dtype(dtype), np.floating)
+    except TypeError:  # NumPy knows no such dtype
+        return False
 
 
 def _float_dtype(dtype: np.dtype) -> np.dtype:

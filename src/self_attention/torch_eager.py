@@ -9,6 +9,7 @@ Sources
 Vaswani et al., "Attention Is All You Need" (2017), arXiv:1706.03762.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -17,6 +18,7 @@ from numpy import ndarray
 from torch import Tensor, nn
 
 from self_attention._checks import (
+    check_axis,
     check_divides,
     check_head_dim,
     check_lengths,
@@ -58,9 +60,11 @@ def softmax(scores: Float[Tensor, "..."],
     Raises:
         TypeError: ``scores`` is not a floating-point tensor. (Integers are
             refused: a tensor keeps its dtype, and weights need fractions.)
+        IndexError: ``scores`` has no such axis.
 
     Source: Vaswani et al. (2017), eq. 1.
     """
+    check_axis(axis, scores.dim())
     # Without a finite score, softmax would be NaN, and so would its gradient.
     nowhere = torch.isneginf(scores).all(dim=axis, keepdim=True)
     finite = scores.masked_fill(nowhere, 0)
@@ -139,21 +143,19 @@ def combine_masks(*masks: Bool[Tensor, "..."] | None
         The combined mask, or None if there was none to combine.
 
     Raises:
-        ValueError: The shapes do not broadcast.
+        ValueError: The shapes do not broadcast, or the devices differ.
     """
-    combined = None
-    for mask in masks:
-        if combined is None or mask is None:
-            combined = mask if combined is None else combined
-            continue
-        try:
-            combined = combined & mask
-        except RuntimeError:
-            raise ValueError(
-                f"combine_masks: masks of shapes {tuple(combined.shape)} and "
-                f"{tuple(mask.shape)} do not broadcast to one shape"
-            ) from None
-    return combined
+    given = {f"masks[{index}]": mask for index, mask in enumerate(masks)
+             if mask is not None}
+    if not given:
+        return None
+    check_alike(**given)
+    try:
+        return functools.reduce(torch.logical_and, given.values())
+    except RuntimeError:
+        shapes = ", ".join(str(tuple(mask.shape)) for mask in given.values())
+        raise ValueError(f"combine_masks: masks of shapes {shapes} do not "
+                         "broadcast to one shape") from None
 
 
 @shape_checked
@@ -179,13 +181,14 @@ def attention_weights(
         Half precision is computed in float32 and rounded once.
 
     Raises:
-        ValueError: A shape does not fit, the mask does not broadcast, or
-            ``scale`` is not finite.
-        TypeError: An argument is not a floating-point tensor, or the mask is
-            not boolean.
+        ValueError: A shape does not fit, the mask does not broadcast,
+            ``scale`` is not finite, or the devices differ.
+        TypeError: An argument is not a floating-point tensor, the dtypes
+            differ, or the mask is not boolean.
 
     Source: Vaswani et al. (2017), eq. 1, the softmax factor.
     """
+    check_alike(attention_mask, query=query, key=key)
     scale = check_scale(scale, query.shape[-1])
     working = _working_dtype(query)
     scores = query.to(working) @ key.to(working).mT * scale
@@ -225,15 +228,22 @@ def scaled_dot_product_attention(
 
     Source: Vaswani et al. (2017), eq. 1.
     """
+    check_alike(attention_mask, query=query, key=key, value=value)
     if attention_mask is not None:
         key, value = clear_unattended(query, key, value, attention_mask)
     weights = attention_weights(query, key, attention_mask, scale=scale)
+    return weighted_sum(weights, value, attention_mask)
+
+
+def weighted_sum(weights: Tensor, value: Tensor,
+                 attention_mask: Tensor | None) -> Tensor:
+    """Average the values, and keep what is masked out of it, even NaN."""
     if attention_mask is None or torch.isfinite(value).all():
         return weights @ value
     # 0 * NaN is NaN: a masked value must be left out, not multiplied by 0.
-    products = weights.unsqueeze(-1) * value.unsqueeze(-3)
     hidden = ~attention_mask.expand(weights.shape).unsqueeze(-1)
-    return products.masked_fill(hidden, 0).sum(dim=-2)
+    values_of_each_query = value.unsqueeze(-3).masked_fill(hidden, 0)
+    return (weights.unsqueeze(-2) @ values_of_each_query).squeeze(-2)
 
 
 def clear_unattended(query: Tensor, key: Tensor, value: Tensor,
@@ -257,10 +267,7 @@ def clear_unattended(query: Tensor, key: Tensor, value: Tensor,
     """
     shape = (*query.shape[:-1], key.shape[-2])
     check_mask_broadcasts(attention_mask.shape, shape)
-    if attention_mask.dim() >= 2:
-        attended = attention_mask.any(dim=-2).unsqueeze(-1)
-    else:
-        attended = attention_mask.unsqueeze(-1)
+    attended = torch.atleast_2d(attention_mask).any(dim=-2).unsqueeze(-1)
     return key.masked_fill(~attended, 0), value.masked_fill(~attended, 0)
 
 
@@ -334,13 +341,13 @@ class MultiHeadSelfAttention(nn.Module):
             dtype: A floating-point dtype; PyTorch's default if None.
 
         Raises:
-            ValueError: A size is below 1, or ``num_heads`` does not divide
-                ``embed_dim``.
-            TypeError: ``dtype`` is not floating point.
+            ValueError: A size is below 1, ``num_heads`` does not divide
+                ``embed_dim``, or ``dtype`` is not floating point.
         """
         super().__init__()
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.head_dim = check_head_dim(embed_dim, num_heads, head_dim)
+        check_floating(dtype)
         for name, (inward, outward) in self._weight_shapes().items():
             linear = nn.Linear(inward, outward, bias=bias, device=device,
                                dtype=dtype)
@@ -364,7 +371,12 @@ class MultiHeadSelfAttention(nn.Module):
 
         Returns:
             Query, key and value, each with the heads separated.
+
+        Raises:
+            TypeError: ``x`` has another dtype than the weights.
+            ValueError: ``x`` has the wrong shape, or is on another device.
         """
+        check_alike(weight=self.W_q.weight, x=x)
         return (separate_heads(self.W_q(x), self.num_heads),
                 separate_heads(self.W_k(x), self.num_heads),
                 separate_heads(self.W_v(x), self.num_heads))
@@ -421,7 +433,9 @@ class MultiHeadSelfAttention(nn.Module):
                 for name, tensor in (weights | biases).items()
                 if tensor is not None}
 
-    def load_parameter_arrays(self, arrays: Mapping[str, ndarray]) -> None:
+    @shape_checked
+    def load_parameter_arrays(
+        self, arrays: Mapping[str, Float[ndarray, "..."]]) -> None:
         """Take over weights, exactly where the dtype can hold them.
 
         Args:
@@ -430,7 +444,9 @@ class MultiHeadSelfAttention(nn.Module):
 
         Raises:
             ValueError: A name is missing or unknown, or a shape is wrong.
-                Nothing is changed then.
+            TypeError: Not a NumPy array of floating-point numbers.
+
+        Nothing is changed then.
         """
         given = {name: array.shape for name, array in arrays.items()}
         check_parameter_shapes(given, self._weight_shapes())
@@ -438,9 +454,9 @@ class MultiHeadSelfAttention(nn.Module):
         with torch.no_grad():
             for name in self._weight_shapes():
                 linear = self.get_submodule(f"W_{name}")
-                linear.weight.copy_(torch.tensor(arrays[f"W_{name}"]).mT)
+                linear.weight.copy_(to_tensor(arrays[f"W_{name}"]).mT)
                 if linear.bias is not None:
-                    linear.bias.copy_(torch.tensor(arrays[f"b_{name}"]))
+                    linear.bias.copy_(to_tensor(arrays[f"b_{name}"]))
 
 
 def to_array(tensor: Tensor) -> ndarray:
@@ -449,6 +465,45 @@ def to_array(tensor: Tensor) -> ndarray:
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
     return tensor.contiguous().clone().numpy()
+
+
+def to_tensor(array: ndarray) -> Tensor:
+    """Copy a NumPy array into a tensor, whatever its strides."""
+    return torch.from_numpy(array.copy())
+
+
+def check_alike(attention_mask: Tensor | None = None,
+                **tensors: Tensor) -> None:
+    """Refuse tensors that differ in dtype or device.
+
+    Args:
+        attention_mask: Must be on the same device.
+        **tensors: By the names that the message should use. Under autocast,
+            which converts dtypes itself, only the device counts.
+
+    Raises:
+        TypeError: The dtypes differ.
+        ValueError: The devices differ.
+    """
+    (first, one), *others = tensors.items()
+    for name, other in others:
+        if (other.dtype != one.dtype
+                and not torch.is_autocast_enabled(one.device.type)):
+            raise TypeError(f"{name} has dtype {other.dtype}, but {first} "
+                            f"has {one.dtype}; they must be the same")
+    if attention_mask is not None:
+        others.append(("attention_mask", attention_mask))
+    for name, other in others:
+        if other.device != one.device:
+            raise ValueError(f"{name} is on device {other.device}, but "
+                             f"{first} on {one.device}; it must be the same")
+
+
+def check_floating(dtype: torch.dtype | None) -> None:
+    """Refuse a dtype that weights cannot have."""
+    if dtype is not None and not dtype.is_floating_point:
+        raise ValueError(f"MultiHeadSelfAttention: dtype={dtype} must be a "
+                         "floating-point dtype")
 
 
 def check_bias(has_bias: bool, arrays: Mapping[str, ndarray]) -> None:

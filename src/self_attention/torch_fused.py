@@ -33,13 +33,16 @@ from self_attention._shapes import shape_checked
 from self_attention.torch_eager import (
     attention_weights,
     causal_mask,
+    check_alike,
     check_bias,
+    check_floating,
     clear_unattended,
     combine_heads,
     combine_masks,
     padding_mask,
     separate_heads,
     to_array,
+    to_tensor,
 )
 
 __all__ = [
@@ -86,6 +89,7 @@ def scaled_dot_product_attention(
 
     Source: Vaswani et al. (2017), eq. 1; Dao et al. (2022), algorithm 1.
     """
+    check_alike(attention_mask, query=query, key=key, value=value)
     scale = check_scale(scale, query.shape[-1])
     query_len, key_len = query.shape[-2], key.shape[-2]
     # Without its own mask argument SDPA skips the tiles above the diagonal.
@@ -96,8 +100,9 @@ def scaled_dot_product_attention(
         attention_mask = combine_masks(attention_mask, corner)
     if attention_mask is not None:
         key, value = clear_unattended(query, key, value, attention_mask)
+        attention_mask = torch.atleast_2d(attention_mask)
     if key_len == 0:  # no kernel promises what the average of nothing is
-        return query.new_zeros(*query.shape[:-1], value.shape[-1])
+        return query @ key.mT @ value
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask=attention_mask, scale=scale,
         is_causal=skips_tiles)
@@ -126,6 +131,7 @@ class MultiHeadSelfAttention(nn.Module):
         super().__init__()
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.head_dim = check_head_dim(embed_dim, num_heads, head_dim)
+        check_floating(dtype)
         inner = num_heads * self.head_dim
         self.W_qkv = nn.Linear(embed_dim, 3 * inner, bias=bias, device=device,
                                dtype=dtype)
@@ -153,7 +159,12 @@ class MultiHeadSelfAttention(nn.Module):
 
         Returns:
             Query, key and value, each with the heads separated.
+
+        Raises:
+            TypeError: ``x`` has another dtype than the weights.
+            ValueError: ``x`` has the wrong shape, or is on another device.
         """
+        check_alike(weight=self.W_qkv.weight, x=x)
         query, key, value = self.W_qkv(x).chunk(3, dim=-1)
         return (separate_heads(query, self.num_heads),
                 separate_heads(key, self.num_heads),
@@ -214,7 +225,9 @@ class MultiHeadSelfAttention(nn.Module):
             tensors |= zip(("b_q", "b_k", "b_v", "b_o"), biases)
         return {name: to_array(tensor) for name, tensor in tensors.items()}
 
-    def load_parameter_arrays(self, arrays: Mapping[str, ndarray]) -> None:
+    @shape_checked
+    def load_parameter_arrays(
+        self, arrays: Mapping[str, Float[ndarray, "..."]]) -> None:
         """Take over weights, exactly where the dtype can hold them.
 
         Args:
@@ -223,12 +236,14 @@ class MultiHeadSelfAttention(nn.Module):
 
         Raises:
             ValueError: A name is missing or unknown, or a shape is wrong.
-                Nothing is changed then.
+            TypeError: Not a NumPy array of floating-point numbers.
+
+        Nothing is changed then.
         """
         given = {name: array.shape for name, array in arrays.items()}
         check_parameter_shapes(given, self._weight_shapes())
         check_bias(self.W_o.bias is not None, arrays)
-        tensors = {name: torch.tensor(array) for name, array in arrays.items()}
+        tensors = {name: to_tensor(array) for name, array in arrays.items()}
         with torch.no_grad():
             packed = [tensors[name] for name in ("W_q", "W_k", "W_v")]
             self.W_qkv.weight.copy_(torch.cat(packed, dim=-1).mT)
