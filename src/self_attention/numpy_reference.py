@@ -41,8 +41,10 @@ __all__ = [
     "combine_masks",
     "padding_mask",
     "scaled_dot_product_attention",
+    "scaled_dot_product_attention_backward",
     "separate_heads",
     "softmax",
+    "softmax_backward",
 ]
 
 
@@ -260,6 +262,72 @@ def _weighted_sum(weights: ndarray, value: ndarray,
 
 
 @shape_checked
+def softmax_backward(
+    weights: Float[ndarray, "*slices"], grad_weights: Real[ndarray, "*slices"],
+    axis: int = -1
+) -> Float[ndarray, "*slices"]:
+    """Carry a gradient back through ``softmax``, from weights to scores.
+
+    Args:
+        weights: What ``softmax`` gave.
+        grad_weights: Gradient of a loss with respect to the weights.
+        axis: The axis along which the weights sum to 1.
+
+    Returns:
+        Gradient with respect to the scores. It sums to 0 along the axis, and
+        is 0 wherever the weight is, so also where the score was masked.
+
+    Source: The Jacobian of softmax is ``diag(a) - a a^T``; this is its
+    product with a vector, never the matrix itself.
+    """
+    inner = (weights * grad_weights).sum(axis=axis, keepdims=True)
+    return weights * (grad_weights - inner)
+
+
+@shape_checked
+def scaled_dot_product_attention_backward(
+    query: Real[ndarray, "*batch query_len head_dim"],
+    key: Real[ndarray, "*batch key_len head_dim"],
+    value: Real[ndarray, "*batch key_len value_dim"],
+    grad_output: Real[ndarray, "*batch query_len value_dim"],
+    attention_mask: Bool[ndarray, "..."] | None = None,
+    *,
+    scale: float | int | None = None,
+) -> tuple[Float[ndarray, "*batch query_len head_dim"],
+           Float[ndarray, "*batch key_len head_dim"],
+           Float[ndarray, "*batch key_len value_dim"]]:
+    """Carry a gradient back through ``scaled_dot_product_attention``.
+
+    Args:
+        query: As in the forward pass.
+        key: As in the forward pass.
+        value: As in the forward pass.
+        grad_output: Gradient of a loss with respect to the output.
+        attention_mask: As in the forward pass.
+        scale: As in the forward pass.
+
+    Returns:
+        Gradients with respect to query, key and value. A query that may
+        attend nowhere gives and gets zeros; so does a key that no query may
+        attend to. All inputs must be finite.
+
+    Raises:
+        ValueError, TypeError: As in the forward pass.
+
+    Source: The chain rule on Vaswani et al. (2017), eq. 1; written out in
+    Dao et al. (2022), appendix B.2.
+    """
+    scale = check_scale(scale, query.shape[-1])
+    weights = attention_weights(query, key, attention_mask, scale=scale)
+    grad_value = weights.swapaxes(-2, -1) @ grad_output
+    grad_weights = grad_output @ value.swapaxes(-2, -1)
+    grad_scores = softmax_backward(weights, grad_weights) * scale
+    grad_query = grad_scores @ key
+    grad_key = grad_scores.swapaxes(-2, -1) @ query
+    return grad_query, grad_key, grad_value
+
+
+@shape_checked
 def separate_heads(
     x: Shaped[ndarray, "*batch seq_len width"], num_heads: int
 ) -> Shaped[ndarray, "*batch {num_heads} seq_len head_dim"]:
@@ -417,6 +485,39 @@ class MultiHeadSelfAttention:
         query, key, _ = self.project(x)
         return attention_weights(query, key, attention_mask)
 
+    @shape_checked
+    def backward(
+        self, x: Real[ndarray, "batch seq_len {self.embed_dim}"],
+        grad_output: Real[ndarray, "batch seq_len {self.embed_dim}"],
+        attention_mask: Bool[ndarray, "..."] | None = None
+    ) -> tuple[Float[ndarray, "batch seq_len {self.embed_dim}"],
+               dict[str, ndarray]]:
+        """Carry a gradient back through the whole layer.
+
+        Args:
+            x: Embeddings of a batch of sequences, as in the forward pass.
+            grad_output: Gradient of a loss with respect to the output.
+            attention_mask: As in the forward pass.
+
+        Returns:
+            The gradient with respect to ``x``, and the gradients with respect
+            to the weights by name, ``W_q`` to ``W_o`` (and ``b_q`` to ``b_o``
+            where there are biases).
+        """
+        projected = self.project(x)
+        heads = scaled_dot_product_attention(*projected, attention_mask)
+        grads = _linear_backward("o", combine_heads(heads), grad_output)
+        grad_heads = separate_heads(grad_output @ self.W_o.T, self.num_heads)
+        grad_x = np.zeros(x.shape, np.result_type(grad_heads, self.W_q))
+        for name, grad in zip("qkv", scaled_dot_product_attention_backward(
+                *projected, grad_heads, attention_mask)):
+            grad = combine_heads(grad)
+            grads |= _linear_backward(name, x, grad)
+            # x was used three times, so three gradients meet in it.
+            grad_x = grad_x + grad @ getattr(self, f"W_{name}").T
+        owned = self.parameter_arrays()
+        return grad_x, {name: grads[name] for name in owned}
+
     def parameter_arrays(self) -> dict[str, ndarray]:
         """Copy the weights, by name, in the layout of this class.
 
@@ -462,6 +563,14 @@ def _is_floating(dtype: type | np.dtype | str) -> bool:
         return np.issubdtype(np.dtype(dtype), np.floating)
     except TypeError:  # NumPy knows no such dtype
         return False
+
+
+def _linear_backward(name: str, x: ndarray,
+                     grad_output: ndarray) -> dict[str, ndarray]:
+    """Gradients of ``x @ W + b`` with respect to W and b, over all tokens."""
+    x = x.reshape(-1, x.shape[-1])
+    grad = grad_output.reshape(-1, grad_output.shape[-1])
+    return {f"W_{name}": x.T @ grad, f"b_{name}": grad.sum(axis=0)}
 
 
 def _float_dtype(dtype: np.dtype) -> np.dtype:
