@@ -1,27 +1,56 @@
 # Self-Attention, Step by Step.  The two commands: make book, make test.
 # They need Python 3.10 or newer with venv, and set up all else in .venv.
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
+BIN    := .venv/bin
+PYTHON ?= $(shell test -x $(BIN)/python && echo $(BIN)/python || echo python3)
+SITE   := _build/html
 ALL    ?=
 ONLY   ?=
+PORT   ?= 8000
+CORE   := not (browser or peer or slow)
 
-export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The same numbers everywhere: one thread, and no order left to chance.
+export OMP_NUM_THREADS ?= 1
 export PYTHONHASHSEED := 0
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export TORCH_BACKEND
 
-.PHONY: help book test notebooks serve lint lock clean
+.PHONY: help ready book test serve notebooks picture lint lock clean
 .DEFAULT_GOAL := help
 
 help: ## show what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
-notebooks: $(READY) ## run the notebooks and store their outputs (ONLY=06)
+book: ready ## build the site, every warning an error
+	@$(BIN)/jupyter-book build . -W -n --keep-going -q
+	@echo "The book is built: open $(SITE)/index.html, or make serve."
+
+test: book ## run the tests (ALL=1: also peers, browser, slow ones)
+	@$(BIN)/python -m pytest $(if $(ALL),,-m "$(CORE)")
+
+serve: book ## show the site at http://localhost:8000 (PORT=...)
+	@$(BIN)/python -m http.server $(PORT) --bind localhost --directory $(SITE)
+
+notebooks: ready ## run the notebooks and store their outputs (ONLY=06)
 	@$(BIN)/python tools/notebooks.py $(ONLY)
 
-$(READY): requirements/core.txt requirements/torch.txt pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -r requirements/torch.txt
-	$(BIN)/python -m pip install -q -r requirements/core.txt
-	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
-	@touch $@
+picture: ready ## draw the picture of the landing page again
+	@$(BIN)/python tools/picture.py
+
+lint: ready ## check style, imports and notebooks, without running them
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest -q tests/test_notebooks.py tests/test_house.py
+
+lock: ready ## resolve requirements/core.in into exact versions (online)
+	@$(BIN)/python -m pip install -q -r requirements/tools.txt
+	@cd requirements && ../$(BIN)/uv pip compile -q --universal \
+	  --python-version 3.10 --custom-compile-command "make lock" \
+	  --no-emit-index-url --no-emit-find-links core.in -o core.txt
+
+clean: ## remove what was built; .venv stays
+	@rm -rf _build .hypothesis .ruff_cache .import_linter_cache .benchmarks
+
+ready:
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is not \
+	installed; Python 3.10 or newer is needed (see README.md)"; exit 1; }
+	@$(PYTHON) tools/setup.py $(if $(ALL),--peers)

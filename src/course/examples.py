@@ -30,7 +30,7 @@ TOKENS = ("Thinking", "Machines")
 SENTENCE = ("Thinking", "Machines", "read", "what", "other", "Machines",
             "write")
 
-#: The scores that the example is solved for: row = query, column = key.
+#: The scores that the example is solved for; row = query, column = key.
 SCORES = np.array([[112.0, 96.0], [80.0, 104.0]])
 
 

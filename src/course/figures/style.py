@@ -17,10 +17,10 @@ COLOURS = {
 
 INK = "#1d2429"
 PAPER = "#ffffff"
-#: Weights, 0 to 1: white to dark, monotone in lightness (readable in grey).
+#: Weights from 0 to 1 as white to dark, monotone in lightness (for grey).
 WEIGHT_MAP = LinearSegmentedColormap.from_list(
     "weights", ["#ffffff", "#c6d9ea", "#6ba3cd", "#1f6fa8", "#08305b"])
-#: Signed numbers, symmetric about 0: orange, white, blue.
+#: Signed numbers, symmetric about 0, as orange, white, blue.
 SIGNED_MAP = LinearSegmentedColormap.from_list(
     "signed", ["#a14600", "#e9a36b", "#ffffff", "#7db4d8", "#00507d"])
 

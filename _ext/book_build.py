@@ -1,0 +1,170 @@
+"""The Sphinx extension of this book.
+
+It makes three things true that the tools alone do not:
+
+* A page is never older than the sources. Notebooks are executed once and
+  kept, but under a key that covers ``src/``, the lock and the data.
+* The buttons that open a chapter on Binder, or its source, take the
+  repository from the environment or from git, and are absent without one.
+* Pages load without an error and without a word to another host.
+"""
+
+import functools
+import hashlib
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from book_repository import find_repository, find_site
+from jupyter_cache.cache.main import JupyterCacheBase
+from numpy.typing import ArrayLike, DTypeLike
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.util.typing import stringify_annotation
+
+BINDER = "https://mybinder.org"
+CACHES = Path("_build", ".executed")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the extension."""
+    # These two speak of the site's address, so they need one.
+    if find_site(find_repository(Path(app.srcdir))):
+        app.setup_extension("sphinx_sitemap")
+        app.setup_extension("sphinxext.opengraph")
+    app.connect("config-inited", key_the_cache)
+    app.connect("config-inited", point_to_repository)
+    app.connect("html-page-context", clean_scripts, priority=900)
+    app.connect("autodoc-process-signature", name_aliases)
+    app.connect("autodoc-process-docstring", unsection)
+    # Around napoleon, which takes "Weights: white to dark" for a type.
+    comments: dict[str, list[str]] = {}
+    app.connect("autodoc-process-docstring",
+                functools.partial(set_aside, comments), priority=400)
+    app.connect("autodoc-process-docstring",
+                functools.partial(put_back, comments), priority=600)
+    _keep_own_metadata()
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def key_the_cache(app: Sphinx, config: Config) -> None:
+    """Keep executed notebooks in a folder named after what they depend on.
+
+    myst-nb reads every page again when the folder's name changes.
+    """
+    folder = Path(app.srcdir) / CACHES / sources_key(Path(app.srcdir))
+    config.nb_execution_cache_path = str(folder)
+    for old in folder.parent.glob("*"):
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def sources_key(root: Path) -> str:
+    """Hash all that a notebook's outputs depend on besides its own cells."""
+    paths = [path for pattern in ("src/**/*.py", "requirements/*.txt",
+                                  "chapters/data/**/*", "chapters/*.py")
+             for path in root.glob(pattern) if path.is_file()]
+    key = hashlib.sha256(sys.version.encode())
+    for path in sorted(paths):
+        key.update(path.relative_to(root).as_posix().encode() + b"\0")
+        key.update(hashlib.sha256(path.read_bytes()).digest())
+    return key.hexdigest()[:16]
+
+
+def point_to_repository(app: Sphinx, config: Config) -> None:
+    """Give the theme the repository, or take the buttons away."""
+    options = config.html_theme_options
+    repository = find_repository(Path(app.srcdir))
+    for button in ("repository", "edit_page", "issues"):
+        options[f"use_{button}_button"] = repository is not None
+    options["launch_buttons"] = {}
+    options["repository_url"] = ""
+    if repository is not None:
+        options["repository_url"] = repository.url
+        options["repository_branch"] = repository.branch
+        options["path_to_docs"] = ""
+        options["launch_buttons"] = {"binderhub_url": BINDER,
+                                     "notebook_interface": "jupyterlab"}
+    site = find_site(repository)
+    if site:
+        config.html_baseurl = site
+        config.sitemap_url_scheme = "{link}"  # without /en/
+        config.ogp_site_url = site
+        config.ogp_social_cards = {"enable": False}  # they need a font
+
+
+def clean_scripts(app: Sphinx, pagename: str, templatename: str,
+                  context: dict[str, Any], doctree: object) -> None:
+    """Drop repeated scripts and those of Thebe, which the book does not use.
+
+    Sphinx 7.4 writes an extension's inline scripts twice, and Jupyter Book
+    always adds Thebe's: ``const THEBE_JS_URL`` a second time is an error on
+    every page.
+    """
+    kept, seen = [], set()
+    for script in context.get("script_files", []):
+        name = str(getattr(script, "filename", script))
+        body = getattr(script, "attributes", {}).get("body") or ""
+        if "thebe" in (name + body).lower() or (name, body) in seen:
+            continue
+        seen.add((name, body))
+        kept.append(script)
+    context["script_files"][:] = kept
+    context["css_files"][:] = [
+        style for style in context.get("css_files", [])
+        if "thebe" not in str(getattr(style, "filename", style))]
+
+
+def unsection(app: Sphinx, what: str, name: str, obj: object,
+              options: object, lines: list[str]) -> None:
+    """Make the headings of a docstring small, so that no page hangs below.
+
+    A heading in a module's docstring would take all its functions as its
+    subsections.
+    """
+    for number in range(len(lines) - 1, 0, -1):
+        if re.fullmatch("-{3,}", lines[number]) and lines[number - 1].strip():
+            heading = lines[number - 1].strip()
+            lines[number - 1:number + 1] = [f".. rubric:: {heading}", ""]
+
+
+def set_aside(comments: dict[str, list[str]], app: Sphinx, what: str,
+              name: str, obj: object, options: object,
+              lines: list[str]) -> None:
+    """Hide the comment on a variable from napoleon."""
+    if what in ("data", "attribute"):
+        comments[name] = lines[:]
+        lines.clear()
+
+
+def put_back(comments: dict[str, list[str]], app: Sphinx, what: str,
+             name: str, obj: object, options: object,
+             lines: list[str]) -> None:
+    """Give the comment back as it was written."""
+    if name in comments:
+        lines[:] = comments.pop(name)
+
+
+def name_aliases(app: Sphinx, what: str, name: str, obj: object,
+                 options: object, signature: str | None, returns: str | None
+                 ) -> tuple[str | None, str | None]:
+    """Write ``DTypeLike`` instead of the eight types that it stands for."""
+    for alias, hint in (("DTypeLike", DTypeLike), ("ArrayLike", ArrayLike)):
+        spelt = stringify_annotation(hint, "smart")
+        signature = signature and signature.replace(
+            spelt, f"~numpy.typing.{alias}")
+    return signature, returns
+
+
+def _keep_own_metadata() -> None:
+    """Take outputs from the cache, but captions and alt texts from the page.
+
+    jupyter-cache gives back the metadata that a cell had when it was run; a
+    caption mended since then would not show.
+    """
+    merge = JupyterCacheBase.merge_match_into_notebook
+    if not isinstance(merge, functools.partialmethod):
+        JupyterCacheBase.merge_match_into_notebook = functools.partialmethod(
+            merge, cell_meta=())
