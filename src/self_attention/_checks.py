@@ -107,3 +107,57 @@ def check_parameter_shapes(given: Mapping[str, Shape],
         if tuple(given[name]) != shape:
             raise ValueError(f"arrays[{name!r}] has shape "
                              f"{tuple(given[name])}; it must be {shape}")
+
+
+def check_positive(**sizes: float) -> None:
+    """Refuse a width that is not at least 1, or an eps that is not above 0."""
+    for name, size in sizes.items():
+        if isinstance(size, int) and size < 1:
+            raise ValueError(f"{name}={size} must be at least 1")
+        if not (size > 0 and math.isfinite(size)):
+            raise ValueError(f"{name}={size} must be a finite number above 0")
+
+
+def check_probability(**probabilities: float) -> None:
+    """Refuse a share to drop that leaves nothing, or is none at all."""
+    for name, p in probabilities.items():
+        if not 0 <= p < 1:
+            raise ValueError(f"{name}={p} must be at least 0 and below 1")
+
+
+def check_pairs(head_dim: int) -> None:
+    """Refuse a width that cannot be cut into pairs of features."""
+    if head_dim % 2 != 0:
+        raise ValueError(f"head_dim={head_dim} is odd; a rotary position "
+                         "turns pairs of features")
+
+
+def check_activation(activation: str, known: Iterable[str]) -> None:
+    """Refuse the name of an activation that there is not."""
+    if activation not in known:
+        names = " or ".join(map(repr, sorted(known)))
+        raise ValueError(f"activation={activation!r} must be {names}")
+
+
+def check_table_reaches(start: int, seq_len: int, max_len: int) -> None:
+    """Refuse positions that a table of learned rows does not have."""
+    check_not_negative(start=start, seq_len=seq_len)
+    if start + seq_len > max_len:
+        raise ValueError(
+            f"start={start} and seq_len={seq_len} need {start + seq_len} "
+            f"positions, but the table was made with max_len={max_len}")
+
+
+def check_named_shapes(given: Mapping[str, Shape],
+                       expected: Mapping[str, Shape]) -> None:
+    """Refuse weights whose names or shapes are not those expected."""
+    missing = sorted(set(expected) - set(given))
+    unknown = sorted(set(given) - set(expected))
+    if missing or unknown:
+        raise ValueError(f"arrays lacks the names {missing} and has the "
+                         f"unknown names {unknown}")
+    for name, shape in expected.items():
+        if tuple(given[name]) != tuple(shape):
+            raise ValueError(f"arrays[{name!r}] has shape "
+                             f"{tuple(given[name])}; it must be "
+                             f"{tuple(shape)}")
