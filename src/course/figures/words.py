@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from course.figures.matrices import _cut, _draw_cells
-from course.figures.style import COLOURS, INK, new_figure, signed_tint
+from course.figures.style import COLOURS, INK, new_figure, signed_tint, tint
 
 __all__ = ["arrows", "bar_steps", "compare_weights", "gathering", "mixture",
            "one_word", "projections", "running_sums", "small_product",
@@ -117,15 +117,18 @@ def arrows(named: Sequence[tuple[str, ArrayLike, str]], *,
         onto: A vector whose direction the others are dropped onto, by a
             dotted line that meets it at a right angle.
     """
-    fig = new_figure(4.6, 3.9)
+    fig = new_figure(5.4, 4.0)
     ax = fig.subplots()
     ends = np.array([v for _, v, _ in named], dtype=float)
     for (label, _, role), end in zip(named, ends):
         ax.annotate("", end, (0, 0), arrowprops={
             "arrowstyle": "-|>", "color": COLOURS[role], "linewidth": 2.2,
             "shrinkA": 0, "shrinkB": 0})
-        ax.annotate(label, end, xytext=(7, 4), textcoords="offset points",
+        left = end[0] < 0
+        ax.annotate(label, end, xytext=(-6 if left else 6, 3),
+                    textcoords="offset points", ha="right" if left else "left",
                     color=COLOURS[role], fontsize=10, fontweight="bold")
+    points = np.vstack([ends, np.zeros((1, 2))])
     if onto is not None:
         direction = np.asarray(onto, float) / np.linalg.norm(onto)
         feet = (ends @ direction)[:, None] * direction
@@ -135,11 +138,14 @@ def arrows(named: Sequence[tuple[str, ArrayLike, str]], *,
             ax.plot(*np.stack([end, foot]).T, color=INK, linewidth=1.2,
                     linestyle=(0, (1, 2)))
             ax.plot(*foot, "o", color=INK, markersize=4)
-    points = np.vstack([ends, [[0, 0]]])
-    low, high = points.min(0) - 0.6, points.max(0) + np.array([1.4, 0.7])
+        points = np.vstack([points, feet])
+    margin = np.array([1.5, 0.5])
+    low, high = points.min(axis=0) - margin, points.max(axis=0) + margin
     ax.set_xlim(low[0], high[0])
     ax.set_ylim(low[1], high[1])
     ax.set_aspect("equal")
+    ax.set_xticks(np.arange(np.ceil(low[0]), high[0]))
+    ax.set_yticks(np.arange(np.ceil(low[1]), high[1]))
     ax.axhline(0, color="#c3cbd0", linewidth=0.8, zorder=0)
     ax.axvline(0, color="#c3cbd0", linewidth=0.8, zorder=0)
     ax.set_xlabel("first number")
@@ -167,6 +173,7 @@ def running_sums(products: ArrayLike, labels: Sequence[str]) -> Figure:
     ax.axhline(0, color="#c3cbd0", linewidth=0.8, zorder=0)
     ax.set_xlim(0, sums.shape[1] * 1.22)
     ax.set_xticks(np.linspace(0, products.shape[1], 5).round())
+    ax.margins(y=0.08)
     ax.set_xlabel("number of products added")
     ax.set_ylabel("sum so far")
     return fig
@@ -211,12 +218,12 @@ def compare_weights(choices: Sequence[tuple[str, ArrayLike]],
     """
     fig = new_figure(7.2, 0.62 * len(choices) * len(tokens) / 2 + 1.0)
     ax = fig.subplots()
-    colours = (COLOURS["query"], COLOURS["masked"])
+    shades = tint(COLOURS["query"])(np.linspace(1, 0.4, len(tokens)))
     step = 0.8 / len(tokens)
     for row, (_, weights) in enumerate(choices):
         for place, weight in enumerate(np.asarray(weights, dtype=float)):
             height = row - 0.4 + step * (place + 0.5)
-            ax.barh(height, weight, 0.9 * step, color=colours[place % 2],
+            ax.barh(height, weight, 0.9 * step, color=shades[place],
                     label=tokens[place] if row == 0 else None)
             ax.text(weight + 0.012, height, f"{weight:.4f}", va="center",
                     fontsize=9)
@@ -340,7 +347,8 @@ def _name(ax: Axes, label: str, role: str) -> None:
 
 
 def _print_number(ax: Axes, number: float) -> None:
-    text = f"{number:.4f}" if number != round(number, 6) else f"{number:.0f}"
+    whole = abs(number - round(number)) < 1e-6
+    text = f"{number:.0f}" if whole else f"{number:.4f}"
     ax.text(0.5, 0.5, text, ha="center", va="center", fontsize=12,
             transform=ax.transAxes)
     _clear(ax)
