@@ -335,9 +335,9 @@ def layer_map(x: ArrayLike, query: ArrayLike, key: ArrayLike,
     for _, role, name in shown[:3]:
         _arrow(fig, (middle[name], top + 0.93), (middle[name], top + 0.53),
                COLOURS[role], f"× $W_{name.lower()}$")
-    _note(fig, middle["Z"] - 0.15, top + 0.75,
-          f"{seq_len} × {num_heads * head_dim} each,\n"
-          f"cut into {num_heads} heads", INK)
+    _note(fig, (left["K"] + left["V"] + size) / 2 + 0.1, top + 0.76,
+          f"three products, each {seq_len} × "
+          f"{num_heads * head_dim},\ncut into {num_heads} heads", INK)
     kind = f"{seq_len} × {head_dim}"
     for _, role, name in shown:
         _note(fig, middle[name], top + 0.34, f"{name}\n{kind}", COLOURS[role])
