@@ -149,6 +149,8 @@ def weight_tables(named: Sequence[tuple[str, ArrayLike, Sequence[str]]], *,
                   digits: int = 0, columns: int = 3) -> Figure:
     """Draw several square tables of weights side by side, on one scale.
 
+    Where all tables have the same tokens, they are named at the edge only.
+
     Args:
         named: For each table its heading, its weights ``(n, n)`` in [0, 1],
             and the labels of its tokens.
@@ -157,7 +159,9 @@ def weight_tables(named: Sequence[tuple[str, ArrayLike, Sequence[str]]], *,
     """
     rows = -(-len(named) // columns)
     columns = min(columns, len(named))
-    fig = new_figure(min(8.0, 2.5 * columns + 0.6), 3.1 * rows)
+    same = all(list(tokens) == list(named[0][2]) for *_, tokens in named)
+    fig = new_figure(min(8.0, 2.5 * columns + 0.6),
+                     1.9 * rows + 0.9 if same else 3.1 * rows)
     axes = fig.subplots(rows, columns, squeeze=False)
     for ax in axes.flat[len(named):]:
         ax.set_visible(False)
@@ -167,7 +171,9 @@ def weight_tables(named: Sequence[tuple[str, ArrayLike, Sequence[str]]], *,
                             vmax=1)
         ax.set_title(heading, fontsize=10)
         ax.tick_params(labelsize=9)
-        if ax not in axes[:, 0]:
+        if same:
+            ax.label_outer(remove_inner_ticks=False)
+        elif ax not in axes[:, 0]:
             ax.set_ylabel("")
     bar = fig.colorbar(image, ax=axes, shrink=0.7, ticks=[0, 0.5, 1])
     bar.set_label("weight")
