@@ -7,6 +7,8 @@ ALL    ?=
 ONLY   ?=
 PORT   ?= 8000
 CORE   := not (browser or peer or slow)
+# Every chapter is run again, and what it prints must be what is stored.
+NBVAL  := --nbval --nbval-current-env --nbval-cell-timeout=120
 
 # The same numbers everywhere: one thread, and no order left to chance.
 export OMP_NUM_THREADS ?= 1
@@ -14,7 +16,7 @@ export PYTHONHASHSEED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TORCH_BACKEND
 
-.PHONY: help ready book test serve notebooks picture lint lock clean
+.PHONY: help ready book test serve notebooks picture lint lock newest clean
 .DEFAULT_GOAL := help
 
 help: ## show what can be made
@@ -25,7 +27,8 @@ book: ready ## build the site, every warning an error
 	@echo "The book is built: open $(SITE)/index.html, or make serve."
 
 test: book ## run the tests (ALL=1: also peers, browser, slow ones)
-	@$(BIN)/python -m pytest $(if $(ALL),,-m "$(CORE)")
+	@$(BIN)/python -m pytest tests chapters $(NBVAL) \
+	  $(if $(ALL),,-m "$(CORE)")
 
 serve: book ## show the site at http://localhost:8000 (PORT=...)
 	@$(BIN)/python -m http.server $(PORT) --bind localhost --directory $(SITE)
@@ -46,6 +49,9 @@ lock: ready ## resolve requirements/core.in into exact versions (online)
 	@cd requirements && ../$(BIN)/uv pip compile -q --universal \
 	  --python-version 3.10 --custom-compile-command "make lock" \
 	  --no-emit-index-url --no-emit-find-links core.in -o core.txt
+
+newest: ready ## install the newest versions in place of the locked ones
+	@$(PYTHON) tools/setup.py --newest
 
 clean: ## remove what was built; .venv stays
 	@rm -rf _build .hypothesis .ruff_cache .import_linter_cache .benchmarks

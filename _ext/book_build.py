@@ -17,12 +17,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from book_repository import find_repository, find_site
 from jupyter_cache.cache.main import JupyterCacheBase
 from numpy.typing import ArrayLike, DTypeLike
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util.typing import stringify_annotation
+
+from book_repository import find_repository, find_site
 
 BINDER = "https://mybinder.org"
 CACHES = Path("_build", ".executed")

@@ -32,6 +32,8 @@ def main(arguments: "list[str]") -> int:
     wanted = [("core", CORE, install_core)]
     if "--peers" in arguments and peers:
         wanted.append(("peers", CORE + peers, install_peers))
+    if "--newest" in arguments:
+        wanted.append(("newest", CORE, install_newest))
     for name, files, install in wanted:
         stamp = VENV / (".ready" if name == "core" else f".ready-{name}")
         key = key_of(files)
@@ -57,9 +59,9 @@ def key_of(files: "list[str]") -> str:
 def make_venv() -> int:
     """Make the environment, unless a working one of this Python is there."""
     if PYTHON.exists():
-        asked = subprocess.run(
-            [str(PYTHON), "-c", "import pip, sys; print(sys.version_info[:2])"],
-            capture_output=True, text=True)
+        question = "import pip, sys; print(sys.version_info[:2])"
+        asked = subprocess.run([str(PYTHON), "-c", question],
+                               capture_output=True, text=True)
         if asked.stdout.strip() == str(sys.version_info[:2]):
             return 0
     try:
@@ -107,6 +109,15 @@ def install_peers(files: "list[str]") -> int:
     locked = [f"--requirement={name}" for name in files
               if name.endswith(".txt")]
     return run("-m", "pip", "install", "-q", *locked)
+
+
+def install_newest(files: "list[str]") -> int:
+    """Replace the locked versions by the newest that core.in allows."""
+    backend = os.environ.get("TORCH_BACKEND", "auto")
+    return (run("-m", "pip", "install", "-q", "-r", "requirements/tools.txt")
+            or run("-m", "uv", "pip", "install", "-q", "--upgrade",
+                   f"--torch-backend={backend}", "torch",
+                   "--requirement=requirements/core.in"))
 
 
 def is_linux_without_gpu() -> bool:
