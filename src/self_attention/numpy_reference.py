@@ -170,7 +170,7 @@ def combine_masks(*masks: Bool[ndarray, "..."] | None
         shapes = ", ".join(str(mask.shape) for mask in given)
         raise ValueError(f"combine_masks: masks of shapes {shapes} do not "
                          "broadcast to one shape") from None
-    return together.all(axis=0, keepdims=True)[0]
+    return np.asarray(together.all(axis=0))
 
 
 @shape_checked
