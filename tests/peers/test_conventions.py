@@ -1,0 +1,71 @@
+"""The conventions that the book prints are those that the peers have today.
+
+``pytest tests/peers --record`` (``make peers``) writes them to
+``chapters/data/conventions.json``; without it the record is compared.
+"""
+
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import conventions
+import pytest
+
+RECORD = (Path(__file__).resolve().parents[2] / "chapters" / "data"
+          / "conventions.json")
+LIBRARIES = ("numpy", "torch", "keras", "jax", "flax", "equinox",
+             "transformers", "x-transformers")
+
+pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("default")]
+
+
+def versions() -> dict[str, str]:
+    found = {name: version(name).partition("+")[0] for name in LIBRARIES}
+    return {"python": ".".join(map(str, sys.version_info[:2])), **found}
+
+
+@pytest.fixture(scope="module")
+def record(request):
+    for module in ("keras", "jax", "flax", "equinox", "transformers",
+                   "x_transformers"):
+        pytest.importorskip(module, reason=f"{module} is not installed "
+                            "(make test ALL=1 does it)")
+    if request.config.getoption("--record", default=False):
+        found = {"versions": versions(), "answers": conventions.table(),
+                 "defaults": conventions.defaults(),
+                 "weights": conventions.weights_returned()}
+        RECORD.write_text(json.dumps(found, indent=1) + "\n")
+    return json.loads(RECORD.read_text())
+
+
+@pytest.mark.parametrize("peer", conventions.BARE, ids=lambda peer: peer.name)
+def test_answers_are_those_recorded(peer, record):
+    found = {question: ask(peer)
+             for question, ask in conventions.QUESTIONS.items()}
+    assert found == record["answers"][peer.name]
+
+
+def test_every_peer_is_recorded(record):
+    assert list(record["answers"]) == [p.name for p in conventions.BARE]
+
+
+def test_defaults_are_those_recorded(record):
+    assert conventions.defaults() == record["defaults"]
+    assert conventions.weights_returned() == record["weights"]
+
+
+def test_versions_are_those_recorded(record):
+    if versions() != record["versions"]:
+        pytest.skip("other versions than those recorded: "
+                    f"{versions()} instead of {record['versions']}")
+
+
+def test_ours_keeps_its_rules(record):
+    for name in ("this course, NumPy", "this course, fused"):
+        answers = record["answers"][name]
+        assert answers["True in a boolean mask"] == "may attend"
+        assert answers["query that may attend nowhere"] == "zeros"
+        assert answers["scores beyond float16"] == "right"
+        assert "bottom right" in answers[
+            "causal flag with fewer queries than keys"] or "NumPy" in name
