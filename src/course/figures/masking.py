@@ -200,7 +200,7 @@ def _panels(shapes: Sequence[tuple[int, ...]], *, bar: bool = False,
                / (sum(shape[1] for shape in shapes) + 2.5))
     width = sum(cell * shape[1] + 0.3 + room for shape in shapes) + 1.3
     height = cell * max(shape[0] for shape in shapes) + 1.5
-    fig = new_figure(min(8.0, width + 0.8 * bar), height)
+    fig = new_figure(round(min(8.0, width + 0.8 * bar), 1), round(height, 1))
     axes = fig.subplots(1, len(shapes), squeeze=False,
                         width_ratios=[shape[1] for shape in shapes])
     return fig, list(axes[0])
