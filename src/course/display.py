@@ -3,13 +3,13 @@
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from IPython.display import Markdown
 
-__all__ = ["show_shapes", "show_source"]
+__all__ = ["show_shapes", "show_source", "table"]
 
 
 def show_source(thing: Callable[..., Any] | type, *,
@@ -49,3 +49,24 @@ def show_shapes(**arrays: Any) -> None:
     width = max(map(len, arrays), default=0)
     for name, array in arrays.items():
         print(f"{name:{width}}  {tuple(np.shape(array))}")
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> Markdown:
+    """Show rows of named entries as a table.
+
+    Args:
+        rows: One mapping for each row; the keys of the first are the heads
+            of the columns.
+
+    Returns:
+        The table, in Markdown, so that it is text in the page.
+    """
+    columns = list(rows[0]) if rows else []
+    lines = [_line(columns), _line("---" for _ in columns)]
+    lines += [_line(row[column] for column in columns) for row in rows]
+    return Markdown("\n".join(lines))
+
+
+def _line(entries: Iterable[object]) -> str:
+    texts = (str(entry).replace("|", "\\|") for entry in entries)
+    return f"| {' | '.join(texts)} |"
