@@ -7,7 +7,6 @@ from that, and each claim is itself tested.
 
 import contextlib
 import importlib.util
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,10 +17,6 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from self_attention import convert, numpy_reference
-
-os.environ.setdefault("KERAS_BACKEND", "torch")
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 TORCH_DTYPES = {"float64": torch.float64, "float32": torch.float32}
 

@@ -1,4 +1,11 @@
-"""Options of the peers' suite."""
+"""Options and environment of the peers' suite."""
+
+import os
+
+# Set before any of them is imported.
+os.environ.setdefault("KERAS_BACKEND", "torch")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def pytest_addoption(parser):
