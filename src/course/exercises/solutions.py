@@ -1,0 +1,699 @@
+"""The right functions of the exercises: their one home.
+
+The docstring of a function is the task's exact wording, its signature and
+docstring make the stub, its source is the solution that a page unfolds, and
+its results are what a check compares with. Where the library has the same
+function, a test holds the two equal.
+
+Each function stands alone: it needs NumPy, and what its exercise imports
+above the stub. Shapes stand in the docstrings, not in annotations, so that a
+stub reads like what a learner would write.
+"""
+
+import numpy as np
+
+__all__: list[str] = []
+
+
+# -- chapter 1: query, key and value ----------------------------------------
+
+def project_word(x, W_q, W_k, W_v):
+    """Give the query, the key and the value of one word.
+
+    x: (embed_dim,), the embedding of the word.
+    W_q, W_k, W_v: (embed_dim, head_dim).
+    Returns the tuple (query, key, value), each (head_dim,).
+    """
+    return x @ W_q, x @ W_k, x @ W_v
+
+
+def project_qkv(x, W_q, W_k, W_v):
+    """Give the queries, keys and values of all words of all sequences.
+
+    x: (batch, seq_len, embed_dim).
+    W_q, W_k, W_v: (embed_dim, head_dim).
+    Returns the tuple (query, key, value), each (batch, seq_len, head_dim).
+    """
+    return x @ W_q, x @ W_k, x @ W_v
+
+
+# -- chapter 2: scoring one word --------------------------------------------
+
+def score_of_pair(query, key):
+    """Give the score of one query for one key: their dot product.
+
+    query, key: (head_dim,).
+    Returns one number. It is not scaled.
+    """
+    return query @ key
+
+
+def scores_of_one_query(query, keys):
+    """Give the scaled scores of one query for every key.
+
+    query: (head_dim,).
+    keys: (key_len, head_dim), one row for each word.
+    Returns (key_len,): the dot products, divided by sqrt(head_dim).
+    """
+    return keys @ query / np.sqrt(query.shape[-1])
+
+
+def weights_of_one_query(scores):
+    """Turn the scores of one query into weights.
+
+    scores: (key_len,), scaled already.
+    Returns (key_len,): exp of each score, divided by the sum of all of them.
+    """
+    exponentials = np.exp(scores - scores.max())
+    return exponentials / exponentials.sum()
+
+
+def attend_with_one_query(query, keys, values):
+    """Give the output of one query: the weighted sum of the values.
+
+    query: (head_dim,).
+    keys: (key_len, head_dim).
+    values: (key_len, value_dim).
+    Returns (value_dim,).
+    """
+    scores = keys @ query / np.sqrt(query.shape[-1])
+    weights = softmax(scores)
+    return weights @ values
+
+
+# -- chapter 3: matrix form -------------------------------------------------
+
+def attention_scores(query, key):
+    """Give the dot product of every query with every key, for a batch.
+
+    query: (batch, query_len, head_dim).
+    key: (batch, key_len, head_dim).
+    Returns (batch, query_len, key_len). The scores are not scaled.
+    """
+    return query @ key.swapaxes(-2, -1)
+
+
+def attention_matrix(Q, K, V):
+    """Attend with all words of one sentence at once: softmax(QKᵀ/√d)V.
+
+    Q: (query_len, head_dim).
+    K: (key_len, head_dim).
+    V: (key_len, value_dim).
+    Returns (query_len, value_dim).
+    """
+    weights = softmax(Q @ K.T / np.sqrt(K.shape[-1]))
+    return weights @ V
+
+
+def batch_without_loops(query, key, value):
+    """Attend in every sequence of a batch, without a Python loop.
+
+    query: (batch, query_len, head_dim).
+    key: (batch, key_len, head_dim).
+    value: (batch, key_len, value_dim).
+    Returns (batch, query_len, value_dim).
+    """
+    scores = query @ key.swapaxes(-2, -1) / np.sqrt(key.shape[-1])
+    return softmax(scores) @ value
+
+
+# -- chapter 4: softmax and scale -------------------------------------------
+
+def softmax(x):
+    """Softmax over the last axis of x, which may have any number of axes.
+
+    It must survive scores of 1000 and of -1000.
+    """
+    exponentials = np.exp(x - x.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def scaled_scores(query, key):
+    """Give the scores, divided by the square root of the key's width.
+
+    query: (batch, query_len, head_dim).
+    key: (batch, key_len, head_dim).
+    Returns (batch, query_len, key_len).
+    """
+    return query @ key.swapaxes(-2, -1) / np.sqrt(key.shape[-1])
+
+
+def attention_weights(query, key):
+    """Give the weights: the softmax, over the keys, of the scaled scores.
+
+    query: (batch, query_len, head_dim).
+    key: (batch, key_len, head_dim).
+    Returns (batch, query_len, key_len); each row sums to 1.
+    """
+    scores = query @ key.swapaxes(-2, -1)
+    return softmax(scores / np.sqrt(key.shape[-1]))
+
+
+def attention(query, key, value):
+    """Scaled dot-product attention for a batch.
+
+    query: (batch, query_len, head_dim).
+    key: (batch, key_len, head_dim).
+    value: (batch, key_len, value_dim).
+    Returns (batch, query_len, value_dim).
+    """
+    scores = query @ key.swapaxes(-2, -1)
+    weights = softmax(scores / np.sqrt(key.shape[-1]))
+    return weights @ value
+
+
+def weights_with_heads(query, key):
+    """Give the attention weights of every head.
+
+    query: (batch, num_heads, query_len, head_dim).
+    key: (batch, num_heads, key_len, head_dim).
+    Returns (batch, num_heads, query_len, key_len); each row sums to 1.
+    """
+    scores = query @ key.swapaxes(-2, -1) / np.sqrt(key.shape[-1])
+    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def scaled_weights(query, key):
+    """Give the softmax, over the keys, of the scores over √head_dim.
+
+    query: (batch, query_len, head_dim).
+    key: (batch, key_len, head_dim).
+    Returns (batch, query_len, key_len); each row sums to 1.
+    """
+    scores = query @ key.swapaxes(-2, -1) / np.sqrt(key.shape[-1])
+    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+# -- chapter 5: separating heads --------------------------------------------
+
+def separate_heads(x, num_heads):
+    """Cut the features of every token into one slice for each head.
+
+    x: (batch, seq_len, num_heads * head_dim).
+    Returns (batch, num_heads, seq_len, head_dim). Head h has the features
+    h * head_dim to (h + 1) * head_dim - 1 of every token.
+    """
+    batch, seq_len, width = x.shape
+    split = x.reshape(batch, seq_len, num_heads, width // num_heads)
+    return split.swapaxes(1, 2)
+
+
+def wide_matrix(matrices):
+    """Put the matrices of all heads side by side into one wide matrix.
+
+    matrices: (num_heads, embed_dim, head_dim).
+    Returns (embed_dim, num_heads * head_dim). Columns h * head_dim to
+    (h + 1) * head_dim - 1 are the matrix of head h.
+    """
+    return np.concatenate(list(matrices), axis=-1)
+
+
+def heads_in_the_batch(x, num_heads):
+    """Separate the heads and put them into the batch axis.
+
+    x: (batch, seq_len, num_heads * head_dim).
+    Returns (batch * num_heads, seq_len, head_dim): all heads of sequence 0
+    first, then those of sequence 1, and so on.
+    """
+    batch, seq_len, width = x.shape
+    head_dim = width // num_heads
+    split = x.reshape(batch, seq_len, num_heads, head_dim).swapaxes(1, 2)
+    return split.reshape(batch * num_heads, seq_len, head_dim)
+
+
+def scores_of_heads(q, k, num_heads):
+    """Give the scaled scores of every head.
+
+    q, k: (batch, seq_len, num_heads * head_dim), projected already.
+    Returns (batch, num_heads, seq_len, seq_len), scaled for one head.
+    """
+    batch, seq_len, width = q.shape
+    head_dim = width // num_heads
+    query = q.reshape(batch, seq_len, num_heads, head_dim).swapaxes(1, 2)
+    key = k.reshape(batch, seq_len, num_heads, head_dim).swapaxes(1, 2)
+    return query @ key.swapaxes(-2, -1) / np.sqrt(head_dim)
+
+
+# -- chapter 6: masks -------------------------------------------------------
+
+def padding_mask(lengths, seq_len):
+    """Let every query attend to the tokens and to no padding.
+
+    lengths: (batch,), how many tokens each sequence has; the padding stands
+    behind them.
+    Returns booleans (batch, 1, 1, seq_len), True = may attend.
+    """
+    position = np.arange(seq_len)
+    return position < np.asarray(lengths)[:, None, None, None]
+
+
+def causal_mask(seq_len):
+    """Let each token attend to itself and to the tokens before it.
+
+    Returns booleans (seq_len, seq_len), True = may attend; row = query,
+    column = key.
+    """
+    position = np.arange(seq_len)
+    return position[None, :] <= position[:, None]
+
+
+def causal_mask_unequal(query_len, key_len):
+    """Give a causal mask where the queries are the newest of the tokens.
+
+    There are key_len tokens; the queries are the last query_len of them.
+    Each may attend to its own position and to all before it.
+    Returns booleans (query_len, key_len), True = may attend.
+    """
+    query_position = np.arange(query_len)[:, None] + (key_len - query_len)
+    return np.arange(key_len)[None, :] <= query_position
+
+
+def padding_and_causal(lengths, seq_len):
+    """Give one mask that hides both the padding and the future.
+
+    lengths: (batch,), how many tokens each sequence has.
+    Returns booleans (batch, 1, seq_len, seq_len), True = may attend.
+    """
+    position = np.arange(seq_len)
+    not_padding = position < np.asarray(lengths)[:, None, None, None]
+    not_future = position[None, :] <= position[:, None]
+    return not_padding & not_future
+
+
+def additive_mask(attention_mask):
+    """Turn a boolean mask into numbers that are added to the scores.
+
+    attention_mask: booleans of any shape, True = may attend.
+    Returns the same shape: 0 where it is True, -inf where it is False.
+    """
+    return np.where(attention_mask, 0.0, -np.inf)
+
+
+def masked_softmax(scores, attention_mask):
+    """Softmax over the keys that a query may attend to.
+
+    scores: (batch, query_len, key_len).
+    attention_mask: booleans (query_len, key_len), True = may attend; every
+    query may attend somewhere.
+    Returns (batch, query_len, key_len); masked weights are 0.
+    """
+    return softmax(np.where(attention_mask, scores, -np.inf))
+
+
+def masked_attention(query, key, value, attention_mask):
+    """Scaled dot-product attention with a mask.
+
+    query: (batch, query_len, head_dim).
+    key: (batch, key_len, head_dim).
+    value: (batch, key_len, value_dim).
+    attention_mask: booleans (query_len, key_len), True = may attend; every
+    query may attend somewhere.
+    Returns (batch, query_len, value_dim).
+    """
+    scores = query @ key.swapaxes(-2, -1) / np.sqrt(key.shape[-1])
+    return softmax(np.where(attention_mask, scores, -np.inf)) @ value
+
+
+def weights_with_empty_rows(scores, attention_mask):
+    """Masked weights, where a query may attend nowhere.
+
+    scores: (batch, query_len, key_len).
+    attention_mask: booleans (query_len, key_len), True = may attend; whole
+    rows may be False.
+    Returns (batch, query_len, key_len). A query that may attend nowhere gets
+    zeros, every other row sums to 1.
+    """
+    scores = np.where(attention_mask, scores, -np.inf)
+    largest = scores.max(axis=-1, keepdims=True)
+    exponentials = np.exp(scores - np.where(largest > -np.inf, largest, 0))
+    total = exponentials.sum(axis=-1, keepdims=True)
+    return exponentials / np.where(total > 0, total, 1)
+
+
+def causal_weights(scores):
+    """Turn scores into weights that leave the future alone.
+
+    scores: (batch, seq_len, seq_len), scaled already.
+    Returns (batch, seq_len, seq_len): query i attends to keys 0 to i.
+    """
+    position = np.arange(scores.shape[-1])
+    allowed = position[None, :] <= position[:, None]
+    return softmax(np.where(allowed, scores, -np.inf))
+
+
+def masked_average(scores, value, attention_mask):
+    """Average the values that a query may attend to.
+
+    scores: (batch, query_len, key_len), scaled already.
+    value: (batch, key_len, value_dim).
+    attention_mask: booleans (query_len, key_len), True = may attend; every
+    query may attend somewhere.
+    Returns (batch, query_len, value_dim).
+    """
+    weights = softmax(np.where(attention_mask, scores, -np.inf))
+    return weights @ value
+
+
+def key_padding_mask(attention_mask):
+    """Translate a padding mask for torch's nn.MultiheadAttention.
+
+    attention_mask: booleans (batch, 1, 1, seq_len), True = may attend.
+    Returns booleans (batch, seq_len), True = padding, to be ignored.
+    """
+    return ~attention_mask[:, 0, 0, :]
+
+
+def mask_for_every_head(attention_mask, num_heads):
+    """Give nn.MultiheadAttention a mask of its own for each sequence.
+
+    That module wants one mask for each sequence and head, in one axis, the
+    heads of sequence 0 first, and True = must NOT attend.
+    attention_mask: booleans (batch, query_len, key_len), True = may attend.
+    Returns booleans (batch * num_heads, query_len, key_len).
+    """
+    return np.repeat(~attention_mask, num_heads, axis=0)
+
+
+def mean_of_tokens(x, lengths):
+    """Average the tokens of every sequence, without the padding.
+
+    x: (batch, seq_len, width).
+    lengths: (batch,), how many tokens each sequence has, at least 1.
+    Returns (batch, width).
+    """
+    kept = np.arange(x.shape[1]) < np.asarray(lengths)[:, None]
+    total = np.where(kept[:, :, None], x, 0).sum(axis=1)
+    return total / np.asarray(lengths)[:, None]
+
+
+# -- chapter 7: combining heads ---------------------------------------------
+
+def combine_heads(x):
+    """Put the heads of every token side by side again.
+
+    x: (batch, num_heads, seq_len, head_dim).
+    Returns (batch, seq_len, num_heads * head_dim), head 0 first: the inverse
+    of separate_heads.
+    """
+    batch, num_heads, seq_len, head_dim = x.shape
+    return x.swapaxes(1, 2).reshape(batch, seq_len, num_heads * head_dim)
+
+
+def attention_through_heads(q, k, v, num_heads):
+    """Attend in every head on its own and put the results side by side.
+
+    q, k, v: (batch, seq_len, num_heads * head_dim), projected already.
+    Returns (batch, seq_len, num_heads * head_dim); there is no W_o here.
+    """
+    batch, seq_len, width = q.shape
+
+    def separate(x):
+        split = x.reshape(batch, seq_len, num_heads, width // num_heads)
+        return split.swapaxes(1, 2)
+
+    query, key, value = separate(q), separate(k), separate(v)
+    scores = query @ key.swapaxes(-2, -1) / np.sqrt(key.shape[-1])
+    heads = softmax(scores) @ value
+    return heads.swapaxes(1, 2).reshape(batch, seq_len, width)
+
+
+def output_projection(heads, W_o):
+    """Combine the heads and multiply by W_o.
+
+    heads: (batch, num_heads, seq_len, head_dim).
+    W_o: (num_heads * head_dim, embed_dim).
+    Returns (batch, seq_len, embed_dim).
+    """
+    batch, num_heads, seq_len, head_dim = heads.shape
+    merged = heads.swapaxes(1, 2).reshape(
+        batch, seq_len, num_heads * head_dim)
+    return merged @ W_o
+
+
+def head_contributions(heads, W_o):
+    """Say what each head adds to the output of the layer.
+
+    heads: (batch, num_heads, seq_len, head_dim).
+    W_o: (num_heads * head_dim, embed_dim).
+    Returns (batch, num_heads, seq_len, embed_dim). Summed over the heads it
+    is the output of the layer.
+    """
+    num_heads, head_dim = heads.shape[1], heads.shape[3]
+    return heads @ W_o.reshape(num_heads, head_dim, W_o.shape[-1])
+
+
+def heads_from_the_batch(x, num_heads):
+    """Take the heads out of the batch axis and put them side by side.
+
+    x: (batch * num_heads, seq_len, head_dim): all heads of sequence 0 first,
+    then those of sequence 1, and so on.
+    Returns (batch, seq_len, num_heads * head_dim), head 0 first.
+    """
+    seq_len, head_dim = x.shape[1:]
+    heads = x.reshape(-1, num_heads, seq_len, head_dim)
+    return heads.swapaxes(1, 2).reshape(-1, seq_len, num_heads * head_dim)
+
+
+# -- chapter 8: the layer ---------------------------------------------------
+
+def multi_head_attention(x, W_q, W_k, W_v, W_o, num_heads):
+    """Multi-head self-attention, the whole layer, without a mask.
+
+    x: (batch, seq_len, embed_dim).
+    W_q, W_k, W_v, W_o: (embed_dim, embed_dim), used as x @ W.
+    Returns (batch, seq_len, embed_dim).
+    """
+    batch, seq_len, embed_dim = x.shape
+
+    def separate(projected):
+        split = projected.reshape(
+            batch, seq_len, num_heads, embed_dim // num_heads)
+        return split.swapaxes(1, 2)
+
+    query, key, value = separate(x @ W_q), separate(x @ W_k), separate(x @ W_v)
+    scores = query @ key.swapaxes(-2, -1) / np.sqrt(key.shape[-1])
+    heads = softmax(scores) @ value
+    merged = heads.swapaxes(1, 2).reshape(batch, seq_len, embed_dim)
+    return merged @ W_o
+
+
+def masked_multi_head_attention(x, W_q, W_k, W_v, W_o, num_heads,
+                                attention_mask):
+    """Multi-head self-attention with a mask.
+
+    x: (batch, seq_len, embed_dim).
+    W_q, W_k, W_v, W_o: (embed_dim, embed_dim), used as x @ W.
+    attention_mask: booleans (batch, 1, seq_len, seq_len), True = may attend;
+    every token may attend somewhere.
+    Returns (batch, seq_len, embed_dim).
+    """
+    batch, seq_len, embed_dim = x.shape
+
+    def separate(projected):
+        split = projected.reshape(
+            batch, seq_len, num_heads, embed_dim // num_heads)
+        return split.swapaxes(1, 2)
+
+    query, key, value = separate(x @ W_q), separate(x @ W_k), separate(x @ W_v)
+    scores = query @ key.swapaxes(-2, -1) / np.sqrt(key.shape[-1])
+    weights = softmax(np.where(attention_mask, scores, -np.inf))
+    heads = weights @ value
+    merged = heads.swapaxes(1, 2).reshape(batch, seq_len, embed_dim)
+    return merged @ W_o
+
+
+def unpack_qkv(packed, num_heads):
+    """Cut a packed projection into query, key and value.
+
+    Many models compute all three with one wide matrix and put them side by
+    side: first the queries of all heads, then the keys of all heads, then
+    the values of all heads.
+    packed: (batch, seq_len, 3 * num_heads * head_dim).
+    Returns the tuple (query, key, value), each (batch, num_heads, seq_len,
+    head_dim).
+    """
+    batch, seq_len, width = packed.shape
+    head_dim = width // (3 * num_heads)
+    split = packed.reshape(batch, seq_len, 3, num_heads, head_dim)
+    query, key, value = split.transpose(2, 0, 3, 1, 4)
+    return query, key, value
+
+
+def linear(x, weight, bias):
+    """Do what torch's nn.Linear does with its stored weight.
+
+    x: (batch, in_dim).
+    weight: (out_dim, in_dim), as nn.Linear stores it.
+    bias: (out_dim,).
+    Returns (batch, out_dim).
+    """
+    return x @ weight.T + bias
+
+
+def cross_attention(x, memory, W_q, W_k, W_v):
+    """Let a decoder attend to what the encoder read, with one head.
+
+    x: (batch, query_len, embed_dim), the decoder's tokens, which ask.
+    memory: (batch, key_len, embed_dim), the encoder's output, which answers.
+    W_q, W_k, W_v: (embed_dim, head_dim), used as x @ W.
+    Returns (batch, query_len, head_dim).
+    """
+    query, key, value = x @ W_q, memory @ W_k, memory @ W_v
+    scores = query @ key.swapaxes(-2, -1) / np.sqrt(key.shape[-1])
+    return softmax(scores) @ value
+
+
+# -- chapter 9: the block ---------------------------------------------------
+
+def positional_encoding(seq_len, width):
+    """Give the sinusoidal positions of "Attention Is All You Need".
+
+    width is even. Column 2i is sin(position / 10000 ** (2i / width)), column
+    2i + 1 the cosine of the same angle.
+    Returns (seq_len, width).
+    """
+    position = np.arange(seq_len)[:, None]
+    angle = position / 10000 ** (np.arange(0, width, 2) / width)
+    codes = np.empty((seq_len, width))
+    codes[:, 0::2], codes[:, 1::2] = np.sin(angle), np.cos(angle)
+    return codes
+
+
+def layer_norm(x, gamma, beta, eps):
+    """Normalise every token over its features, then scale and shift.
+
+    x: (batch, seq_len, width).
+    gamma, beta: (width,).
+    Returns gamma * (x - mean) / sqrt(variance + eps) + beta.
+    """
+    mean = x.mean(axis=-1, keepdims=True)
+    variance = x.var(axis=-1, keepdims=True)
+    return gamma * (x - mean) / np.sqrt(variance + eps) + beta
+
+
+def feed_forward(x, W_1, b_1, W_2, b_2):
+    """Give relu(x @ W_1 + b_1) @ W_2 + b_2, token by token.
+
+    x: (batch, seq_len, width).
+    W_1: (width, hidden), b_1: (hidden,), W_2: (hidden, width), b_2: (width,).
+    Returns (batch, seq_len, width).
+    """
+    hidden = np.maximum(x @ W_1 + b_1, 0)
+    return hidden @ W_2 + b_2
+
+
+def dropout(weights, kept, rate):
+    """Drop attention weights as in training.
+
+    weights: (query_len, key_len).
+    kept: booleans of the same shape, True = survives; drawn already.
+    rate: the share that is dropped, at least 0 and below 1.
+    Returns the weights with the dropped ones 0 and the survivors divided by
+    1 - rate.
+    """
+    return np.where(kept, weights, 0.0) / (1 - rate)
+
+
+def dropped_average(weights, kept, rate, value):
+    """Average the values with weights of which some were dropped.
+
+    weights: (query_len, key_len).
+    kept: booleans of the same shape, True = survives; drawn already.
+    rate: the share that is dropped, at least 0 and below 1.
+    value: (key_len, value_dim).
+    Returns (query_len, value_dim). The survivors are divided by 1 - rate.
+    """
+    return np.where(kept, weights, 0.0) / (1 - rate) @ value
+
+
+def pre_norm_block(x, gamma, beta, eps, W):
+    """Add a part of a block to x, with the normalisation before it.
+
+    The part is one matrix here, W; in a model it is attention or the
+    feed-forward network. normalise means: over the features, with gamma,
+    beta and eps, as in layer_norm.
+    x: (batch, seq_len, width), W: (width, width).
+    Returns x + normalise(x) @ W.
+    """
+    mean = x.mean(axis=-1, keepdims=True)
+    variance = x.var(axis=-1, keepdims=True)
+    normalised = gamma * (x - mean) / np.sqrt(variance + eps) + beta
+    return x + normalised @ W
+
+
+def post_norm_block(x, gamma, beta, eps, W):
+    """Add a part of a block to x, with the normalisation after it.
+
+    The part is one matrix here, W. normalise means: over the features, with
+    gamma, beta and eps, as in layer_norm.
+    x: (batch, seq_len, width), W: (width, width).
+    Returns normalise(x + x @ W).
+    """
+    total = x + x @ W
+    mean = total.mean(axis=-1, keepdims=True)
+    variance = total.var(axis=-1, keepdims=True)
+    return gamma * (total - mean) / np.sqrt(variance + eps) + beta
+
+
+def position_ids(tokens):
+    """Number the tokens of sequences that are padded on the left.
+
+    tokens: booleans (batch, seq_len), True = a token, False = padding.
+    Returns integers (batch, seq_len): the first token of every sequence has
+    position 0, the next 1, and so on; padding has 0 too.
+    """
+    return np.maximum(np.cumsum(tokens, axis=1) - 1, 0)
+
+
+# -- predictions ------------------------------------------------------------
+
+def predict_query_shape():
+    """`@` sums over 512; what is left of x comes first, then 64."""
+    return (np.zeros((3, 10, 512)) @ np.zeros((512, 64))).shape
+
+
+def predict_first_weight():
+    """The scaled scores are 14 and 12; exp(-2) is what the second adds."""
+    return 1 / (1 + np.exp((96 - 112) / np.sqrt(64)))
+
+
+def predict_scores_shape():
+    """Every one of 5 queries meets every one of 7 keys, in 2 sequences."""
+    query, key = np.zeros((2, 5, 3)), np.zeros((2, 7, 3))
+    return (query @ key.swapaxes(-2, -1)).shape
+
+
+def predict_scaled_score():
+    """The dot product is 32; the root of the width 16 is 4."""
+    query, key = np.ones(16), np.full(16, 2.0)
+    return query @ key / np.sqrt(16)
+
+
+def predict_head_zero():
+    """Token 1 has the features 6 to 11; head 0 gets the first three."""
+    x = np.arange(24).reshape(1, 4, 6)
+    return x.reshape(1, 4, 2, 3).swapaxes(1, 2)[0, 0, 1].tolist()
+
+
+def predict_masked_weight():
+    """The exponentials are 1, 2 and 5; without the 5, 2 out of 3."""
+    exponentials = np.exp([0, np.log(2), np.log(5)]) * [1, 1, 0]
+    return exponentials[1] / exponentials.sum()
+
+
+def predict_combined_row():
+    """Token 0 is 0, 1 in head 0 and 6, 7 in head 1."""
+    x = np.arange(12).reshape(1, 2, 3, 2)
+    return x.swapaxes(1, 2).reshape(1, 3, 4)[0, 0].tolist()
+
+
+def predict_parameters():
+    """W_q, W_k, W_v and W_o, each 512 by 512 for all heads together."""
+    return 4 * 512 * 512
+
+
+def predict_dropped_weight():
+    """A survivor is divided by the share that survives, 0.75."""
+    return 0.3 / (1 - 0.25)

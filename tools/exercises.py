@@ -1,0 +1,60 @@
+"""Write the exercise sections into the chapters' notebooks.
+
+Usage: python tools/exercises.py [--check] [name ...]
+
+Every cell of the section comes from ``course.exercises``: it is replaced as
+a whole, before the cell ``chapter-summary``, so that a second run changes
+nothing. Run the notebooks afterwards (make notebooks). With ``--check``
+nothing is written; the exit status says whether anything would change.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+
+from course.exercises import notebook
+
+CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
+
+
+def main(arguments: list[str]) -> int:
+    """Update the named notebooks, or all; give the exit status."""
+    only_check = "--check" in arguments
+    names = [each for each in arguments if each != "--check"]
+    stale = 0
+    for path in sorted(CHAPTERS.glob("[0-9][0-9]_*.ipynb")):
+        if names and not any(path.stem.startswith(name) for name in names):
+            continue
+        text = path.read_text(encoding="utf-8")
+        new = updated(path)
+        if new == text:
+            continue
+        stale += 1
+        print(f"{path.stem}: {'is stale' if only_check else 'updated'}")
+        if not only_check:
+            path.write_text(new, encoding="utf-8")
+    return 1 if only_check and stale else 0
+
+
+def chapter_of(path: Path) -> int:
+    """Give the number of a chapter by the name of its file."""
+    found = re.match(r"\d+", path.stem)
+    if found is None:
+        raise ValueError(f"{path.name} does not begin with a number")
+    return int(found[0])
+
+
+def updated(path: Path) -> str:
+    """Give the text of a notebook with today's exercise section."""
+    book = nbformat.read(path, as_version=4)
+    cells = notebook.insert([dict(cell) for cell in book.cells],
+                            chapter_of(path))
+    book.cells = [nbformat.from_dict(cell) for cell in cells]
+    nbformat.validate(book)
+    return nbformat.writes(book, indent=1).rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
