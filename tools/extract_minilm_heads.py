@@ -9,6 +9,7 @@ chapters/data/heads_record.json. The same package gives the same arrays.
 
 import hashlib
 import importlib.util
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -25,6 +26,12 @@ from course.encoder import (
     digests,
     read_safetensors,
     save_arrays,
+)
+from self_attention.numpy_reference import (
+    attention_weights,
+    combine_heads,
+    padding_mask,
+    scaled_dot_product_attention,
 )
 
 DATA = Path(__file__).resolve().parents[1] / "chapters" / "data"
@@ -129,7 +136,8 @@ def build(folder: Path) -> tuple[dict[str, ndarray], dict[str, Any]]:
               "file_sha256": FILE_SHA256, "licence": "Apache-2.0",
               "num_layers": 6, "num_heads": NUM_HEADS,
               "arrays": digests(arrays), "sentences": sentences,
-              "orders": other_orders(encoder, tokenizer)}
+              "orders": other_orders(encoder, tokenizer),
+              "moves_of_triples": moves_of_triples(encoder, xs, sentences)}
     return arrays, record
 
 
@@ -199,6 +207,52 @@ def other_orders(encoder: Encoder,
                        "pairs": len(pairs), "moved_the_right_way":
                        int((pairs[:, 0] > pairs[:, 1]).sum())}
     return found
+
+
+def moves_of_triples(encoder: Encoder, xs: list[ndarray],
+                     sentences: list[dict[str, Any]]) -> list[float]:
+    """Cut three heads of layer 2 from the row of "it", in all 220 ways.
+
+    Args:
+        encoder: The whole model.
+        xs: Input of layer 2 for each sentence.
+        sentences: Where their words stand.
+
+    Returns:
+        For each three heads, in the order of ``itertools.combinations``, how
+        far the share of the first noun moves with the adjective in head 1 of
+        layer 3: the mean over the pairs but the first. The keys of the other
+        words do not depend on the cut, so they are made once.
+    """
+    block, above = encoder.blocks[2], encoder.blocks[3].self_attention
+    at, first, second = (np.array([entry[name] for entry in sentences])
+                         for name in ("it", "first_noun", "second_noun"))
+    everyone = np.arange(len(xs))
+    longest = max(map(len, xs))
+    mask = padding_mask([len(x) for x in xs], longest)[:, 0]
+    keys = np.zeros((len(xs), longest, above.head_dim))
+    for key, x in zip(keys, xs):
+        key[:len(x)] = above.project(block(x[None]))[1][0, 1]
+    heads = np.stack([scaled_dot_product_attention(*(
+        part[0] for part in block.self_attention.project(x[None])))[:, i]
+        for x, i in zip(xs, at)])
+    x = np.stack([x[i] for x, i in zip(xs, at)])
+
+    def move(cut: tuple[int, ...]) -> float:
+        kept = heads.copy()
+        kept[:, cut] = 0
+        y = x + (combine_heads(kept[:, :, None])[:, 0]
+                 @ block.self_attention.W_o + block.self_attention.b_o)
+        y = block.norm_1(y)
+        y = block.norm_2(y + block.feed_forward(y))
+        query, key, _ = above.project(y[:, None])
+        keys[everyone, at] = key[:, 1, 0]
+        row = attention_weights(query[:, 1], keys, mask)[:, 0]
+        a, b = row[everyone, first], row[everyone, second]
+        share = (a / (a + b)).reshape(-1, 2)[1:]
+        return round(float((share[:, 0] - share[:, 1]).mean()), 4)
+
+    return [move(cut) for cut in itertools.combinations(range(NUM_HEADS), 3)]
 
 
 def write_record(section: str, record: dict[str, Any]) -> None:

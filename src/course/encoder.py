@@ -33,8 +33,8 @@ from self_attention.convert import from_layout
 from self_attention.numpy_block import EncoderBlock, LayerNorm
 
 __all__ = ["Encoder", "Sentence", "WordPiece", "arrays_of", "bert_encoder",
-           "bert_layer", "digest", "digests", "load_arrays", "load_block", "load_record",
-           "load_sentences", "read_safetensors", "save_arrays"]
+           "bert_layer", "digest", "digests", "load_arrays", "load_block",
+           "load_record", "load_sentences", "read_safetensors", "save_arrays"]
 
 Arrays = Mapping[str, ndarray]
 
