@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
 
 import masks as by_hand
-from tolerances import assert_same
-from variants import by_name
+from tolerances import assert_close, assert_same
+from variants import by_name, draw
 
 T, F = True, False
 
@@ -32,6 +34,19 @@ def test_causal_mask_of_many_sizes(variant):
         for key_len in range(6):
             assert_same(variant.causal_mask(query_len, key_len),
                         by_hand.causal(query_len, key_len))
+
+
+def test_causal_mask_is_the_lower_right_one_of_the_library(variant, rng):
+    """PyTorch has a bias of that name; its attention is the oracle."""
+    for query_len, key_len in ((3, 3), (2, 5), (1, 4)):
+        query, key, value = draw(rng, batch=(1, 1), query_len=query_len,
+                                 key_len=key_len)
+        tensors = [torch.from_numpy(x) for x in (query, key, value)]
+        expected = scaled_dot_product_attention(
+            *tensors, attn_mask=causal_lower_right(query_len, key_len)).numpy()
+        output = variant.scaled_dot_product_attention(
+            query, key, value, variant.causal_mask(query_len, key_len))
+        assert_close(output, expected)
 
 
 @pytest.mark.parametrize(("lengths", "seq_len", "side", "expected"), [

@@ -149,6 +149,11 @@ def test_a_closer_key_weighs_more(variant, problem):
         1 + np.abs(key).sum(axis=(-1, -2)))[..., None]
     weights = variant.attention_weights(query, key)[..., 0, :]
     np.testing.assert_array_equal(weights.argmax(axis=-1), 0)
+    # Values that are the rows of the identity give the weights themselves.
+    value = np.broadcast_to(np.eye(key.shape[-2]),
+                            (*key.shape[:-1], key.shape[-2])).copy()
+    output = variant.scaled_dot_product_attention(query, key, value)
+    assert_close(output[..., 0, :], weights)
 
 
 @given(problem=problems(square=True, mask_share=1.0), position=sizes)
