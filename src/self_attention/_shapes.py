@@ -4,11 +4,15 @@ Every public function states the shapes of its arrays once, in its
 annotation.  ``shape_checked`` executes that annotation at each call
 (jaxtyping finds the axes, beartype the types) and turns the type checker's
 report into one sentence that names the argument, its value and the rule.
+
+A call that has passed is remembered by its types, dtypes and sizes, and the
+next one like it is not checked again: a check costs as much as a small layer.
 """
 
 import functools
 import inspect
 import re
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -18,6 +22,8 @@ from jaxtyping import TypeCheckError, jaxtyped
 
 _PARAMETER = re.compile(r"typechecking parameter '(\w+)'")
 _AXES = re.compile(r"axis annotation are as follows\.\s*\n(.*)", re.DOTALL)
+_REMEMBERED = 4096  # calls for each function
+_PLAIN = (int, float, str, bool, type(None))
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -36,9 +42,16 @@ def shape_checked(function: Function) -> Function:
     typed = jaxtyped(typechecker=beartype)(function)
     signature = inspect.signature(function)
     where = _spoken_name(function)
+    sizes = _sizes_of_self(signature)
+    passed: set[tuple[Any, ...]] = set()
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
+        if _is_compiling():
+            return function(*args, **kwargs)
+        call = _outline(args, kwargs, sizes)
+        if call in passed:
+            return function(*args, **kwargs)
         try:
             bound = signature.bind(*args, **kwargs).arguments
         except TypeError as report:
@@ -47,7 +60,10 @@ def shape_checked(function: Function) -> Function:
         for problem in _overlooked(signature, bound):
             raise TypeError(f"{where}: {problem}")
         try:
-            return typed(*args, **kwargs)
+            result = typed(*args, **kwargs)
+            if call is not None and len(passed) < _REMEMBERED:
+                passed.add(call)
+            return result
         except TypeCheckError as report:
             found = _PARAMETER.search(str(report))
             if found is None:  # the result is wrong: a fault of ours
@@ -56,6 +72,40 @@ def shape_checked(function: Function) -> Function:
         raise kind(f"{where}: {text}")
 
     return checked  # type: ignore[return-value]
+
+
+def _is_compiling() -> bool:
+    """Whether torch.compile reads the code: it cannot read the checker's."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
+
+
+def _sizes_of_self(signature: inspect.Signature) -> tuple[str, ...]:
+    """Name the attributes that the annotations of a method refer to."""
+    hints = [p.annotation for p in signature.parameters.values()]
+    found, todo = set(), [*hints, signature.return_annotation]
+    while todo:
+        hint = todo.pop()
+        todo.extend(get_args(hint))
+        found.update(re.findall(r"self\.(\w+)", getattr(hint, "dim_str", "")))
+    return tuple(sorted(found))
+
+
+def _outline(args: tuple[Any, ...], kwargs: Mapping[str, Any],
+             sizes: tuple[str, ...]) -> tuple[Any, ...] | None:
+    """Say all that a check depends on, or None where that is not known."""
+    outline: list[Any] = []
+    for name, value in (*enumerate(args), *kwargs.items()):
+        kind = type(value)
+        if kind in _PLAIN:
+            outline.append((name, kind, value))
+        elif isinstance(getattr(value, "shape", None), tuple):
+            outline.append((name, kind, value.dtype, value.shape))
+        elif name == 0 and sizes:
+            outline.append((kind, *(getattr(value, s, None) for s in sizes)))
+        else:
+            return None
+    return tuple(outline)
 
 
 def _spoken_name(function: Callable[..., Any]) -> str:
