@@ -138,11 +138,13 @@ def two_steps(tokens: Sequence[str], query: int,
         query: Position of the word that reads.
         steps: From below, for each layer its name and the word's weights.
     """
-    fig = new_figure(8.0, 1.75 * len(steps) + 1.0)
+    fig = new_figure(8.0, 1.6 * len(steps) + 1.0)
     ax = fig.subplots()
     for level, (name, weights) in enumerate(steps):
         weights = np.asarray(weights, dtype=float)
-        colour, look = HEAD_COLOURS[level % 2], _LOOKS[level % 2]
+        # The last step has the first colour, as in ``word_lines``.
+        number = (len(steps) - 1 - level) % len(HEAD_COLOURS)
+        colour, look = HEAD_COLOURS[number], _LOOKS[number]
         for place, weight in enumerate(weights):
             if weight >= 0.005:
                 ax.plot([place, query], [level, level + 1], color=colour,
@@ -163,7 +165,7 @@ def two_steps(tokens: Sequence[str], query: int,
                 rotation_mode="anchor", fontsize=9.5,
                 fontweight="bold" if place == query else "normal")
     ax.set_xlim(-0.6, len(tokens) + 2.3)
-    ax.set_ylim(-0.95, len(steps) + 0.2)
+    ax.set_ylim(-0.7, len(steps) + 0.15)
     ax.axis("off")
     return fig
 
