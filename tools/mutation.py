@@ -2,7 +2,8 @@
 
 ``make mutation`` runs Cosmic Ray on a copy of the sources in
 ``_build/mutation``.  Every mutant needs fresh imports of the core, but not of
-PyTorch: a server imports the libraries once, and forks for each mutant.
+PyTorch: a server imports the libraries once, and forks for each mutant.  It
+also knows which tests run through which line, and runs those, quickest first.
 
     python tools/mutation.py            everything (about an hour)
     python tools/mutation.py --resume   go on where the last run stopped
@@ -14,6 +15,7 @@ tests/MUTATION.md says what is known about the survivors.
 import argparse
 import ast
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -32,11 +34,9 @@ SESSION = WORK / "session.sqlite"
 #: Relative, and short, as the path of a socket must be.
 SOCKET = "server.sock"
 
-#: First those that notice most mutants soonest.
-FIRST = ("test_cases.py", "test_masks.py", "test_bad_input.py")
-THEN = ("test_backward.py", "test_layer.py", "test_attention.py",
-        "test_gradients.py", "test_block.py", "test_properties.py",
-        "test_mirror.py")
+TESTS = [f"tests/test_{name}.py" for name in (
+    "cases", "masks", "bad_input", "shapes", "layer", "attention",
+    "gradients", "backward", "block", "decoding", "properties", "mirror")]
 #: These start interpreters or look at files: no mutant needs them.
 SLOW = ("not (needs_numpy_alone or load_torch or import or ruff or columns "
         "or written_apart)")
@@ -83,6 +83,7 @@ def skip_what_is_no_program() -> int:
 
 
 def run(tool: str, *arguments: str) -> None:
+    """Run a tool that is installed beside this Python."""
     command = Path(sys.executable).parent / tool
     environment = os.environ | {
         "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}"}
@@ -98,6 +99,7 @@ def serve(ready: int) -> None:
                    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     os.chdir(WORK)
     import beartype  # noqa: F401
+    import coverage  # noqa: F401
     import hypothesis.strategies  # noqa: F401
     import jaxtyping  # noqa: F401
     import matplotlib.figure  # noqa: F401
@@ -105,6 +107,14 @@ def serve(ready: int) -> None:
     import pytest  # noqa: F401
     import torch.func  # noqa: F401
 
+    if os.fork() == 0:
+        os._exit(run_quietly(learn))
+    if os.wait()[1] != 0:
+        os._exit(1)  # the end of the pipe tells why
+    whole = {path: (WORK / path).read_text("utf-8").split("\n")
+             for path in tomllib.loads(CONFIG.read_text("utf-8"))[
+                 "cosmic-ray"]["module-path"]}
+    known = json.loads((WORK / "known.json").read_text("utf-8"))
     server = socket.socket(socket.AF_UNIX)
     server.bind(SOCKET)
     server.listen()
@@ -115,9 +125,58 @@ def serve(ready: int) -> None:
         if child == 0:
             os.setsid()
             server.close()
-            os._exit(test_once())
+            os._exit(run_quietly(lambda: test_once(whole, known)))
         connection.sendall(b"%d" % wait_for(child, connection))
         connection.close()
+
+
+def run_quietly(action) -> int:
+    """Run in a forked process, whose output nobody reads."""
+    null = os.open(WORK / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    return int(action())
+
+
+def pytest_run(*arguments: str, plugins: tuple = ()) -> int:
+    """Run tests in this process; stop at the first that fails."""
+    import pytest
+
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-k", SLOW,
+                            *arguments], plugins=list(plugins)))
+
+
+def learn() -> int:
+    """Write down which tests run through which line, and how long each is."""
+    import coverage
+
+    measure = coverage.Coverage(data_file=None, config_file=False,
+                                include=[str(WORK / "src/self_attention/*")])
+    seconds: Counter[str] = Counter()
+
+    class Watch:
+        def pytest_runtest_setup(self, item):
+            measure.switch_context(item.nodeid.partition("[")[0])
+
+        def pytest_runtest_logreport(self, report):
+            seconds[report.nodeid.partition("[")[0]] += report.duration
+
+    measure.start()
+    code = pytest_run(*tests_there(), plugins=(Watch(),))
+    measure.stop()
+    data = measure.get_data()
+    lines = {str(Path(path).relative_to(WORK)): {
+        line: sorted(set(tests) - {""})
+        for line, tests in data.contexts_by_lineno(path).items()}
+        for path in data.measured_files()}
+    (WORK / "known.json").write_text(json.dumps(
+        {"lines": lines, "seconds": seconds}), "utf-8")
+    return code
+
+
+def tests_there() -> list[str]:
+    """All test files, of those that the repository has by now."""
+    return [name for name in TESTS if (WORK / name).exists()]
 
 
 def wait_for(child: int, connection: socket.socket) -> int:
@@ -134,19 +193,40 @@ def wait_for(child: int, connection: socket.socket) -> int:
                 return 1
 
 
-def test_once() -> int:
-    """Run the tests in this process; stop at the first that fails."""
-    import pytest
+def test_once(whole: dict[str, list[str]], known: dict) -> int:
+    """Run the tests that go through what was changed."""
+    for path, lines in whole.items():
+        mutant = (WORK / path).read_text("utf-8").split("\n")
+        if mutant == lines:
+            continue
+        row = next((i for i, (old, new) in enumerate(zip(lines, mutant))
+                    if old != new), len(lines) - 1)
+        tests = {test for line in statement_around("\n".join(lines), row + 1)
+                 for test in known["lines"][path].get(str(line), ())}
+        if not tests:
+            break
+        return pytest_run(*sorted(tests, key=known["seconds"].get))
+    return pytest_run(*tests_there())
 
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.dup2(null, 2)
-    for files in (FIRST, THEN):
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-k", SLOW,
-                            *(f"tests/{name}" for name in files)])
-        if code != 0:
-            return int(code)
-    return 0
+
+def statement_around(source: str, row: int) -> range:
+    """The lines of the innermost statement, without a body of its own.
+
+    Nothing where it runs at import: then every test may depend on it.
+    """
+    found = range(0)
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        for inner in ast.walk(node):
+            if not isinstance(inner, ast.stmt) or inner is node:
+                continue
+            body = getattr(inner, "body", None)
+            end = body[0].lineno if body else inner.end_lineno + 1
+            lines = range(inner.lineno, end)
+            if row in lines and (not found or len(lines) < len(found)):
+                found = lines
+    return found
 
 
 def ask() -> int:
@@ -164,7 +244,10 @@ def server():
     child = os.fork()
     if child == 0:
         serve(writing)
-    os.read(reading, 1)
+    os.close(writing)
+    if not os.read(reading, 1):
+        sys.exit("The tests fail before anything is changed: see "
+                 f"{WORK / 'output.txt'}")
     try:
         yield
     finally:
@@ -196,6 +279,7 @@ def report() -> None:
 
 
 def main() -> None:
+    """Do what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--ask", action="store_true",
                         help=argparse.SUPPRESS)
@@ -207,11 +291,8 @@ def main() -> None:
     if not (arguments.report or arguments.resume):
         prepare()
     if not arguments.report:
+        began = time.perf_counter()
         with server():
-            began = time.perf_counter()
-            if subprocess.run([sys.executable, "tools/mutation.py", "--ask"],
-                              cwd=WORK, check=False).returncode:
-                sys.exit("The tests fail before anything is changed.")
             print(f"The tests pass in {time.perf_counter() - began:.0f} s.",
                   flush=True)
             run("cosmic-ray", "exec", "tools/mutation.toml", str(SESSION))
