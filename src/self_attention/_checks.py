@@ -161,3 +161,47 @@ def check_named_shapes(given: Mapping[str, Shape],
             raise ValueError(f"arrays[{name!r}] has shape "
                              f"{tuple(given[name])}; it must be "
                              f"{tuple(shape)}")
+
+
+def check_groups(num_heads: int, num_key_value_heads: int | None) -> int:
+    """Give the number of key and value heads, as many as heads if None."""
+    if num_key_value_heads is None:
+        return num_heads
+    check_positive(num_key_value_heads=num_key_value_heads)
+    if num_heads % num_key_value_heads != 0:
+        raise ValueError(f"num_heads={num_heads} is not divisible by "
+                         f"num_key_value_heads={num_key_value_heads}")
+    return num_key_value_heads
+
+
+def grouped_projection_shapes(embed_dim: int, num_heads: int,
+                              num_key_value_heads: int, head_dim: int
+                              ) -> dict[str, tuple[int, int]]:
+    """Give the shapes of W_q to W_o where several heads share a key."""
+    narrow = (embed_dim, num_key_value_heads * head_dim)
+    return projection_shapes(embed_dim, num_heads, head_dim) | {
+        "k": narrow, "v": narrow}
+
+
+def check_room(length: int, new: int, capacity: int) -> None:
+    """Refuse more tokens than a cache has empty slots for."""
+    if length + new > capacity:
+        raise ValueError(
+            f"capacity={capacity} is too small: {length} slots are filled, "
+            f"and {new} more would need {length + new}")
+
+
+def check_rollback(length: int, filled: int) -> None:
+    """Refuse to go back to a length that a cache does not have."""
+    if not 0 <= length <= filled:
+        raise ValueError(f"length={length} must be in 0..{filled}: "
+                         f"{filled} slots are filled")
+
+
+def check_cache_fits(cache: Mapping[str, int],
+                     needed: Mapping[str, int]) -> None:
+    """Refuse a cache that was made for other sizes."""
+    for name, size in needed.items():
+        if cache[name] != size:
+            raise ValueError(f"cache has {name}={cache[name]}; the layer and "
+                             f"its input need {name}={size}")
