@@ -43,6 +43,9 @@ def same(found: Answer | None, wanted: Answer | None,
                         for a, b in zip(found, wanted)))
     if found is None or wanted is None or found.shape != wanted.shape:
         return False
+    if found.dtype.kind == wanted.dtype.kind == "c":
+        return (same(found.real, wanted.real, precision, slack)
+                and same(found.imag, wanted.imag, precision, slack))
     if found.dtype.kind not in "fbiu" or wanted.dtype.kind not in "fbiu":
         return False
     relative, absolute = tolerance(precision)

@@ -394,8 +394,9 @@ def walk(exercise: Exercise, case: Case,
             hits = _explanations(exercise, case, name, wrong, earlier, seen)
             if len({mistake.identity for mistake, _ in hits}) != 1:
                 return found
-            found.append(hits[0])
-            wrong = {**wrong, **hits[0][0].wrong}
+            mistake, seen_there = hits[0]
+            found.append((mistake, seen_there.line))
+            wrong = {**wrong, **mistake.wrong}
     return found
 
 
@@ -408,8 +409,8 @@ def _earlier_arrays(exercise: Exercise, state: Any,
 
 def _explanations(exercise: Exercise, case: Case, name: str,
                   wrong: dict[str, Any], earlier: list[ndarray],
-                  seen: list[Seen]) -> list[tuple[Mistake, int]]:
-    hits: dict[str, tuple[Mistake, int]] = {}
+                  seen: list[Seen]) -> list[tuple[Mistake, Seen]]:
+    hits: dict[str, tuple[Mistake, Seen]] = {}
     for style, mistake in itertools.product(exercise.styles,
                                             exercise.mistakes):
         if (mistake.id in hits or set(mistake.wrong) != {name}
@@ -425,8 +426,12 @@ def _explanations(exercise: Exercise, case: Case, name: str,
             continue
         hit = look_for(value, seen, exact=True)
         if hit is not None:
-            hits[mistake.id] = (mistake, hit.line)
-    return list(hits.values())
+            hits[mistake.id] = (mistake, hit)
+    # On its way to a stage a program passes the value of an unfinished one,
+    # as exp(x) is passed on the way to a softmax: the last one counts.
+    order = {id(each): place for place, each in enumerate(seen)}
+    last = max((order[id(hit)] for _, hit in hits.values()), default=0)
+    return [each for each in hits.values() if order[id(each[1])] == last]
 
 
 def _is_varied(value: ndarray) -> bool:

@@ -78,7 +78,7 @@ class Prediction:
         """The right answer as an assignment."""
         answer = self.solution()
         if isinstance(answer, float):
-            answer = round(answer, self.digits)
+            answer = round(float(answer), self.digits)
         return f"{self.name} = {answer!r}\n"
 
     def judge(self, answer: Any) -> Result:
@@ -182,9 +182,14 @@ def outcomes_of(exercise: Exercise | str, case: Case,
                 given = value(mistake.wrong)
             except Exception:
                 continue  # a mistake that raises an error gives no value
-            if np.isfinite(given).all() and not _agree(given, right):
+            if _is_comparable(given, right) and not _agree(given, right):
                 wrong.append((mistake, given))
     return right, wrong
+
+
+def _is_comparable(given: Any, right: Any) -> bool:
+    return np.ndim(given) == np.ndim(right) and bool(
+        np.isfinite(given).all())
 
 
 def _agree(a: Any, b: Any) -> bool:

@@ -5,10 +5,10 @@ import numpy as np
 from course.exercises import solutions
 from course.exercises.bank.inputs import Generator
 from course.exercises.mistakes.projections import tuple_mistakes
-from course.exercises.predictions import Prediction, outcomes_of
+from course.exercises.predictions import Outcomes, Prediction
 from course.exercises.quizzes import Option, Question
 from course.exercises.registry import register, register_quiz
-from course.exercises.stages import Case, Exercise
+from course.exercises.stages import Case, Exercise, Mistake
 
 MATRICES = ("W_q", "W_k", "W_v")
 
@@ -51,6 +51,24 @@ def _triple(s):
     return s.x @ s.W_q, s.x @ s.W_k, s.x @ s.W_v
 
 
+def _query_shapes() -> Outcomes:
+    def mistake(name: str, label: str, question: str) -> Mistake:
+        return Mistake(name, label, "", {}, question=question, explained=1)
+
+    return (3, 10, 64), [
+        (mistake("shape-of-x", "the shape of x: a word keeps its 512 numbers",
+                 "How many columns has W_q?"), (3, 10, 512)),
+        (mistake("shape-of-W", "the shape of W_q, which is the same for all "
+                 "words", "How many queries are there?"), (512, 64)),
+        (mistake("shape-one-sentence", "one sentence of the three",
+                 "What becomes of the first axis?"), (10, 64)),
+        (mistake("shape-swapped", "words and features in each other's place",
+                 "Is a word a row or a column?"), (3, 64, 10)),
+        (mistake("shape-joined", "all words in one axis",
+                 "Does `@` join the axes in front?"), (30, 64)),
+    ]
+
+
 register(Exercise(
     id="project_word", title="Three vectors of one word", chapter=1,
     difficulty=1, minutes=5,
@@ -67,7 +85,7 @@ register(Exercise(
            "`x @ W_q` is that sum for all j at once. Return the three "
            "products as a tuple.")))
 
-project_qkv = register(Exercise(
+register(Exercise(
     id="project_qkv", title="Three vectors of every word", chapter=1,
     difficulty=1, minutes=5,
     task="The same three matrices serve every word of every sequence. Write "
@@ -87,10 +105,7 @@ register(Prediction(
          "(512, 64). Predict the shape of x @ W_q before you run anything.",
     form="shape", placeholder="...  # a tuple such as (1, 2, 3)",
     solution=solutions.predict_query_shape,
-    outcomes=lambda: outcomes_of(project_qkv, Case("", {
-        "x": np.zeros((3, 10, 512)),
-        **{name: np.zeros((512, 64)) for name in MATRICES}}),
-        lambda result: result[0].shape),
+    outcomes=_query_shapes,
     hints=("Between which two axes does `@` sum?",
            "The axes that meet, 512 and 512, vanish.",
            "The first axes of x stay; the last one becomes that of W_q.")))
@@ -118,4 +133,4 @@ register_quiz(1, [
          Option("Only the value is wrong.", False,
                 "That is the result of using W_k for the value too.",
                 mistake="proj-kv-same")]),
-], shapes=("project_qkv",))
+])

@@ -29,8 +29,9 @@ def _pair(rng: Generator) -> list[Case]:
 def _one_query(rng: Generator, *, values: bool = False) -> list[Case]:
     def case(name: str, key_len: int, head_dim: int,
              value_dim: int) -> Case:
-        arguments = {"query": rng.normal(size=head_dim) * 1.5,
-                     "keys": rng.normal(size=(key_len, head_dim)) * 1.5}
+        # Small, or a wrong scale would leave one weight of 1 in any case.
+        arguments = {"query": rng.normal(size=head_dim) * 0.8,
+                     "keys": rng.normal(size=(key_len, head_dim)) * 0.8}
         dims = {"key_len": key_len, "head_dim": head_dim}
         if values:
             arguments["values"] = rng.normal(size=(key_len, value_dim))
@@ -149,12 +150,6 @@ def _average_mistakes() -> list[Mistake]:
                     "output.",
                 question="What is left to do with the values?", fix=fix,
                 explained=CHAPTER),
-        Mistake("best-value-only", "the value of the best key alone",
-                "The other values play no part.",
-                {"output": lambda s: s.values[np.argmax(s.weights)]},
-                why="Every value takes part with its weight.",
-                question="What happens to the second best key?", fix=fix,
-                in_pairs=False, explained=CHAPTER),
         Mistake("values-not-summed", "the weighted values, not added up",
                 "There is one row for each key.",
                 {"output": lambda s: s.weights[:, None] * s.values},

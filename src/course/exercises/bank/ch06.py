@@ -461,7 +461,8 @@ register(Exercise(
 register(Exercise(
     id="causal_mask", title="Causal mask", chapter=CHAPTER, difficulty=1,
     minutes=5,
-    task="In a decoder no token may look ahead.",
+    task="In a decoder no token may look ahead: build the mask that sees to "
+         "it.",
     solution=solutions.causal_mask,
     stages={"mask": lambda s: lower_triangle(s.seq_len)}, cases=_sizes,
     mistakes=triangle_mistakes(), axes=("query", "key"), boolean=True,

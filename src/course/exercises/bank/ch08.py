@@ -319,7 +319,8 @@ register(Exercise(
 register(Exercise(
     id="masked_multi_head_attention", title="The whole layer with a mask",
     chapter=CHAPTER, difficulty=3, minutes=12,
-    task="The same layer, told where it may look.",
+    task="The same layer, told where it may look: each sequence comes with "
+         "a mask of its own.",
     solution=solutions.masked_multi_head_attention, imports=(SOFTMAX,),
     stages=layer_stages(allowed=lambda s: s.attention_mask),
     cases=layer_inputs_with_mask, mistakes=layer_mistakes(masked="given"),

@@ -328,4 +328,4 @@ register_quiz(CHAPTER, [
          Option("Yes, a softmax is missing.", False,
                 "A softmax after dropout brings dropped weights back.",
                 mistake="dropout-softmax-again")]),
-], shapes=("positional_encoding", "feed_forward"))
+], shapes=("positional_encoding",))

@@ -1,0 +1,641 @@
+"""Right answers, written in many ways; each must pass on every seed.
+
+Pairs of an exercise and a source that defines ``answer``.
+"""
+
+SOFTMAX = """
+def normalised(a, axis=-1):
+    a = a - np.max(a, axis=axis, keepdims=True)
+    b = np.exp(a)
+    return b / np.sum(b, axis=axis, keepdims=True)
+"""
+HEADS = SOFTMAX + """
+def cut(a, n):
+    return np.stack(np.split(a, n, axis=-1), axis=1)
+
+def glue(a):
+    return np.concatenate([a[:, h] for h in range(a.shape[1])], axis=-1)
+"""
+
+RIGHT = [
+    # chapter 1
+    ("project_word", """
+def answer(x, W_q, W_k, W_v):
+    return W_q.T @ x, W_k.T @ x, W_v.T @ x
+"""),
+    ("project_word", """
+def answer(x, *matrices):
+    return [[sum(x[i] * W[i, j] for i in range(len(x)))
+             for j in range(W.shape[1])] for W in matrices]
+"""),
+    ("project_word", """
+def answer(x, W_q, W_k, W_v):
+    q, k, v = np.split(x @ np.hstack([W_q, W_k, W_v]), 3)
+    return q, k, v
+"""),
+    ("project_qkv", """
+def answer(x, W_q, W_k, W_v):
+    return [np.einsum("btd,de->bte", x, W) for W in (W_q, W_k, W_v)]
+"""),
+    ("project_qkv", """
+def answer(x, W_q, W_k, W_v):
+    return F.linear(x, W_q.T), F.linear(x, W_k.T), F.linear(x, W_v.T)
+"""),
+    ("project_qkv", """
+def answer(x, W_q, W_k, W_v):
+    flat = x.reshape(-1, x.shape[-1]).astype(np.float32)
+    return tuple((flat @ W).reshape(*x.shape[:-1], -1)
+                 for W in (W_q, W_k, W_v))
+"""),
+    # chapter 2
+    ("score_of_pair", """
+def answer(query, key):
+    total = 0.0
+    for a, b in zip(query, key):
+        total += a * b
+    return total
+"""),
+    ("score_of_pair", "answer = np.dot"),
+    ("score_of_pair", """
+def answer(query, key):
+    return torch.dot(torch.as_tensor(query), torch.as_tensor(key)).item()
+"""),
+    ("scores_of_one_query", """
+def answer(query, keys):
+    return [float(key @ query) / len(query) ** 0.5 for key in keys]
+"""),
+    ("scores_of_one_query", """
+def answer(query, keys):
+    return (query / np.sqrt(query.size)) @ keys.T
+"""),
+    ("weights_of_one_query", """
+def answer(scores):
+    return torch.softmax(torch.as_tensor(scores), 0)
+"""),
+    ("weights_of_one_query", """
+def answer(scores):
+    shifted = [float(s - max(scores)) for s in scores]
+    e = [np.exp(s) for s in shifted]
+    return [x / sum(e) for x in e]
+"""),
+    ("attend_with_one_query", SOFTMAX + """
+def answer(query, keys, values):
+    out = np.zeros(values.shape[1])
+    weights = normalised(keys.dot(query) / np.sqrt(len(query)))
+    for weight, value in zip(weights, values):
+        out += weight * value
+    return out
+"""),
+    ("attend_with_one_query", """
+def answer(query, keys, values):
+    q, k, v = query[None, None], keys[None], values[None]
+    return F.scaled_dot_product_attention(q, k, v)[0, 0]
+"""),
+    # chapter 3
+    ("attention_scores", """
+def answer(query, key):
+    return (query[:, :, None, :] * key[:, None, :, :]).sum(-1)
+"""),
+    ("attention_scores", """
+def answer(query, key):
+    return torch.bmm(query, key.transpose(1, 2))
+"""),
+    ("attention_scores", """
+def answer(query, key):
+    return np.stack([q @ k.T for q, k in zip(query, key)])
+"""),
+    ("attention_scores", """
+def answer(query, key):
+    return np.swapaxes(key @ np.swapaxes(query, 1, 2), 1, 2)
+"""),
+    ("attention_matrix", SOFTMAX + """
+def answer(Q, K, V):
+    rows = []
+    for q in Q:
+        w = normalised(np.array([q @ k for k in K]) / np.sqrt(q.size))
+        rows.append(sum(a * v for a, v in zip(w, V)))
+    return np.array(rows)
+"""),
+    ("attention_matrix", """
+def answer(Q, K, V):
+    return torch.softmax(Q @ K.mT / Q.shape[1] ** 0.5, dim=1) @ V
+"""),
+    ("attention_matrix", SOFTMAX + """
+def answer(Q, K, V):
+    return (V.T @ normalised(K @ Q.T / np.sqrt(Q.shape[1]), axis=0)).T
+"""),
+    ("batch_without_loops", SOFTMAX + """
+def answer(query, key, value):
+    s = np.einsum("bqd,bkd->bqk", query, key) / query.shape[-1] ** 0.5
+    return np.einsum("bqk,bkv->bqv", normalised(s), value)
+"""),
+    # chapter 4
+    ("softmax", """
+def answer(x):
+    return torch.softmax(torch.as_tensor(x), -1)
+"""),
+    ("softmax", """
+def answer(x):
+    flat = x.reshape(-1, x.shape[-1])
+    rows = []
+    for r in flat:
+        e = np.exp(r - max(r))
+        rows.append(e / sum(e))
+    return np.array(rows).reshape(x.shape)
+"""),
+    ("softmax", """
+def answer(x):
+    m = x.max(-1, keepdims=True)
+    logs = x - m - np.log(np.exp(x - m).sum(-1, keepdims=True))
+    return np.exp(logs)
+"""),
+    ("softmax", """
+def answer(x):
+    e = np.exp((x - np.max(x, -1)[..., None]).astype(np.float32))
+    return (e.T / e.sum(-1).T).T
+"""),
+    ("scaled_scores", """
+def answer(query, key):
+    query = query / query.shape[-1] ** 0.25
+    key = key / key.shape[-1] ** 0.25
+    return query @ np.moveaxis(key, -1, -2)
+"""),
+    ("scaled_scores", """
+def answer(query, key):
+    return torch.einsum("bqd,bkd->bqk", query, key) * query.size(-1) ** -0.5
+"""),
+    ("attention_weights", SOFTMAX + """
+def answer(query, key):
+    return normalised(query / np.sqrt(query.shape[-1])
+                      @ key.transpose(0, 2, 1))
+"""),
+    ("attention_weights", """
+def answer(query, key):
+    eye = torch.eye(key.shape[1], dtype=key.dtype).expand(
+        len(key), -1, -1)
+    return F.scaled_dot_product_attention(query, key, eye)
+"""),
+    ("attention", """
+def answer(query, key, value):
+    return F.scaled_dot_product_attention(query, key, value)
+"""),
+    ("attention", """
+def answer(query, key, value):
+    out = np.zeros(query.shape[:2] + value.shape[-1:])
+    for b in range(query.shape[0]):
+        for i in range(query.shape[1]):
+            s = np.array([query[b, i].dot(key[b, j])
+                          for j in range(key.shape[1])])
+            s /= query.shape[-1] ** .5
+            w = np.exp(s - s.max())
+            w /= w.sum()
+            for j in range(key.shape[1]):
+                out[b, i] += w[j] * value[b, j]
+    return out
+"""),
+    ("attention", """
+def answer(query, key, value):
+    s = (key @ query.swapaxes(1, 2)) / np.sqrt(query.shape[-1])
+    e = np.exp(s - s.max(1, keepdims=True))
+    return (e / e.sum(1, keepdims=True)).swapaxes(1, 2) @ value
+"""),
+    ("attention", """
+class Attention:
+    def __call__(self, q, k, v):
+        q, k, v = (torch.as_tensor(a) for a in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v)
+
+answer = Attention()
+"""),
+    ("attention", """
+import functools
+
+def scaled(power, q, k, v):
+    e = np.exp(q @ k.swapaxes(1, 2) * q.shape[-1] ** power)
+    return e / e.sum(-1, keepdims=True) @ v
+
+answer = functools.partial(scaled, -0.5)
+"""),
+    ("attention", """
+answer = lambda q, k, v: (lambda e: e / e.sum(-1, keepdims=True))(
+    np.exp(q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1]))) @ v
+"""),
+    ("attention", """
+def answer(query, key, value):
+    query = query.astype(np.float32)
+    print("shape", query.shape)
+    s = query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1])
+    e = np.exp(s)
+    return (e @ value) / e.sum(-1, keepdims=True)
+"""),
+    ("weights_with_heads", """
+def answer(query, key):
+    return (query @ key.transpose(-2, -1)
+            / query.shape[-1] ** 0.5).softmax(3)
+"""),
+    ("scaled_weights", SOFTMAX + """
+def answer(query, key):
+    return normalised(query @ key.swapaxes(1, 2) / np.sqrt(query.shape[2]))
+"""),
+    # chapter 5
+    ("separate_heads", """
+def answer(x, num_heads):
+    return torch.as_tensor(x).unflatten(-1, (num_heads, -1)).transpose(1, 2)
+"""),
+    ("separate_heads", """
+def answer(x, num_heads):
+    return np.stack(np.split(x, num_heads, axis=-1), axis=1)
+"""),
+    ("separate_heads", """
+def answer(x, num_heads):
+    b, t, d = x.shape
+    out = np.empty((b, num_heads, t, d // num_heads))
+    for h in range(num_heads):
+        out[:, h] = x[:, :, h * (d // num_heads):(h + 1) * (d // num_heads)]
+    return out
+"""),
+    ("separate_heads", """
+def answer(x, num_heads):
+    b, t, d = x.shape
+    return np.einsum("bthd->bhtd", x.reshape(b, t, num_heads, -1))
+"""),
+    ("wide_matrix", """
+def answer(matrices):
+    return np.hstack(matrices)
+"""),
+    ("wide_matrix", """
+def answer(matrices):
+    return np.moveaxis(matrices, 0, 1).reshape(matrices.shape[1], -1)
+"""),
+    ("heads_in_the_batch", """
+def answer(x, num_heads):
+    return np.concatenate([np.split(s, num_heads, axis=-1) for s in x])
+"""),
+    ("scores_of_heads", HEADS + """
+def answer(q, k, num_heads):
+    q, k = cut(q, num_heads), cut(k, num_heads)
+    return np.einsum("bhid,bhjd->bhij", q, k) / q.shape[-1] ** 0.5
+"""),
+    # chapter 6
+    ("padding_mask", """
+def answer(lengths, seq_len):
+    mask = np.zeros((len(lengths), 1, 1, seq_len), bool)
+    for b, n in enumerate(lengths):
+        mask[b, 0, 0, :n] = True
+    return mask
+"""),
+    ("padding_mask", """
+def answer(lengths, seq_len):
+    lengths = torch.as_tensor(lengths)
+    return (torch.arange(seq_len) < lengths[:, None])[:, None, None]
+"""),
+    ("causal_mask", """
+def answer(seq_len):
+    return np.tril(np.ones((seq_len, seq_len), dtype=bool))
+"""),
+    ("causal_mask", """
+def answer(seq_len):
+    return [[j <= i for j in range(seq_len)] for i in range(seq_len)]
+"""),
+    ("causal_mask_unequal", """
+def answer(query_len, key_len):
+    return np.tri(query_len, key_len, key_len - query_len, dtype=bool)
+"""),
+    ("causal_mask_unequal", """
+def answer(query_len, key_len):
+    return np.tril(np.ones((key_len, key_len), bool))[-query_len:]
+"""),
+    ("causal_mask_unequal", """
+def answer(query_len, key_len):
+    ones = torch.ones(query_len, key_len, dtype=torch.bool)
+    return ones.tril(diagonal=key_len - query_len)
+"""),
+    ("padding_and_causal", """
+def answer(lengths, seq_len):
+    return np.array([[[[j <= i and j < n for j in range(seq_len)]
+                       for i in range(seq_len)]] for n in lengths])
+"""),
+    ("padding_and_causal", """
+def answer(lengths, seq_len):
+    pad = np.arange(seq_len)[None, :] >= np.array(lengths)[:, None]
+    future = np.triu(np.ones((seq_len, seq_len), bool), 1)
+    return ~np.logical_or(pad[:, None, None, :], future)
+"""),
+    ("additive_mask", """
+def answer(attention_mask):
+    bias = np.zeros(attention_mask.shape)
+    bias[~attention_mask] = -np.inf
+    return bias
+"""),
+    ("additive_mask", """
+def answer(attention_mask):
+    with np.errstate(divide="ignore"):
+        return np.log(attention_mask.astype(float))
+"""),
+    ("masked_softmax", """
+def answer(scores, attention_mask):
+    w = torch.softmax(torch.as_tensor(scores), -1)
+    w = w * torch.as_tensor(attention_mask)
+    return w / w.sum(-1, keepdim=True)
+"""),
+    ("masked_softmax", SOFTMAX + """
+def answer(scores, attention_mask):
+    return normalised(scores - 1e4 * ~attention_mask)
+"""),
+    ("masked_softmax", """
+def answer(scores, attention_mask):
+    hidden = torch.logical_not(attention_mask)
+    return scores.masked_fill(hidden, -torch.inf).softmax(-1)
+"""),
+    ("masked_softmax", """
+def answer(scores, attention_mask):
+    e = np.where(attention_mask, np.exp(scores), 0.0)
+    return e / e.sum(-1, keepdims=True)
+"""),
+    ("masked_attention", SOFTMAX + """
+def answer(query, key, value, attention_mask):
+    s = np.where(attention_mask, query @ key.swapaxes(1, 2), -1e9)
+    return normalised(s / np.sqrt(query.shape[-1])) @ value
+"""),
+    ("masked_attention", """
+def answer(query, key, value, attention_mask):
+    return F.scaled_dot_product_attention(query, key, value,
+                                          attn_mask=attention_mask)
+"""),
+    ("masked_attention", SOFTMAX + """
+def answer(query, key, value, attention_mask):
+    low = np.finfo(query.dtype).min
+    s = query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1])
+    return normalised(np.where(attention_mask, s, low)) @ value
+"""),
+    ("weights_with_empty_rows", """
+def answer(scores, attention_mask):
+    e = np.exp(scores - scores.max(-1, keepdims=True)) * attention_mask
+    total = e.sum(-1, keepdims=True)
+    return np.divide(e, total, out=np.zeros_like(e), where=total > 0)
+"""),
+    ("weights_with_empty_rows", """
+def answer(scores, attention_mask):
+    s = scores.masked_fill(~attention_mask, float("-inf"))
+    return torch.nan_to_num(torch.softmax(s, dim=-1), nan=0.0)
+"""),
+    ("weights_with_empty_rows", SOFTMAX + """
+def answer(scores, attention_mask):
+    w = normalised(np.where(attention_mask, scores, -1e9))
+    return w * attention_mask.any(-1)[:, None]
+"""),
+    ("key_padding_mask", """
+def answer(attention_mask):
+    return np.logical_not(attention_mask).squeeze((1, 2))
+"""),
+    ("key_padding_mask", """
+def answer(attention_mask):
+    return ~torch.as_tensor(attention_mask).flatten(1)
+"""),
+    ("mask_for_every_head", """
+def answer(attention_mask, num_heads):
+    return np.stack([~mask for mask in attention_mask
+                     for _ in range(num_heads)])
+"""),
+    ("mask_for_every_head", """
+def answer(attention_mask, num_heads):
+    return (~attention_mask).repeat_interleave(num_heads, dim=0) if (
+        torch.is_tensor(attention_mask)) else None
+"""),
+    ("mean_of_tokens", """
+def answer(x, lengths):
+    return [sequence[:n].mean(axis=0) for sequence, n in zip(x, lengths)]
+"""),
+    ("causal_weights", """
+def answer(scores):
+    weights = np.zeros_like(scores)
+    for i in range(scores.shape[1]):
+        e = np.exp(scores[:, i, :i + 1])
+        weights[:, i, :i + 1] = e / e.sum(-1, keepdims=True)
+    return weights
+"""),
+    ("masked_average", """
+def answer(scores, value, attention_mask):
+    bias = torch.zeros_like(scores).masked_fill(~attention_mask, -1e30)
+    return (scores + bias).softmax(-1) @ value
+"""),
+    # chapter 7
+    ("combine_heads", """
+def answer(x):
+    return np.concatenate(list(x.swapaxes(0, 1)), axis=-1)
+"""),
+    ("combine_heads", """
+def answer(x):
+    return torch.as_tensor(x).transpose(1, 2).flatten(2)
+"""),
+    ("combine_heads", """
+def answer(x):
+    b, h, t, d = x.shape
+    return np.einsum("bhtd->bthd", x).reshape(b, t, h * d)
+"""),
+    ("attention_through_heads", HEADS + """
+def answer(q, k, v, num_heads):
+    outs = []
+    for a, b, c in zip(*(np.split(x, num_heads, -1) for x in (q, k, v))):
+        outs.append(normalised(a @ b.swapaxes(1, 2) / a.shape[-1] ** .5) @ c)
+    return np.concatenate(outs, axis=-1)
+"""),
+    ("attention_through_heads", """
+def answer(q, k, v, num_heads):
+    q, k, v = (x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+               for x in (q, k, v))
+    out = F.scaled_dot_product_attention(q, k, v)
+    return out.transpose(1, 2).flatten(2)
+"""),
+    ("output_projection", """
+def answer(heads, W_o):
+    h, d = heads.shape[1], heads.shape[3]
+    return sum(heads[:, i] @ W_o[i * d:(i + 1) * d] for i in range(h))
+"""),
+    ("output_projection", """
+def answer(heads, W_o):
+    h, d = heads.shape[1], heads.shape[3]
+    return np.einsum("bhtd,hde->bte", heads, W_o.reshape(h, d, -1))
+"""),
+    ("head_contributions", """
+def answer(heads, W_o):
+    d = heads.shape[3]
+    return np.stack([heads[:, h] @ W_o[h * d:(h + 1) * d]
+                     for h in range(heads.shape[1])], axis=1)
+"""),
+    ("heads_from_the_batch", """
+def answer(x, num_heads):
+    return np.array([np.concatenate(x[i:i + num_heads], axis=-1)
+                     for i in range(0, len(x), num_heads)])
+"""),
+    # chapter 8
+    ("multi_head_attention", HEADS + """
+def answer(x, W_q, W_k, W_v, W_o, n):
+    q, k, v = (cut(x @ W, n) for W in (W_q, W_k, W_v))
+    return glue(normalised(q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]))
+                @ v) @ W_o
+"""),
+    ("multi_head_attention", """
+def answer(x, W_q, W_k, W_v, W_o, n):
+    q, k, v = [(x @ W).unflatten(-1, (n, -1)).transpose(1, 2)
+               for W in (W_q, W_k, W_v)]
+    out = F.scaled_dot_product_attention(q, k, v)
+    return out.transpose(1, 2).flatten(2) @ W_o
+"""),
+    ("multi_head_attention", """
+def answer(x, W_q, W_k, W_v, W_o, n):
+    x, W_q, W_k, W_v, W_o = (torch.as_tensor(a)
+                             for a in (x, W_q, W_k, W_v, W_o))
+    layer = torch.nn.MultiheadAttention(x.shape[-1], n, bias=False,
+                                        batch_first=True, dtype=x.dtype)
+    with torch.no_grad():
+        layer.in_proj_weight.copy_(torch.cat([W_q.T, W_k.T, W_v.T]))
+        layer.out_proj.weight.copy_(W_o.T)
+        return layer(x, x, x, need_weights=False)[0]
+"""),
+    ("masked_multi_head_attention", """
+def answer(x, W_q, W_k, W_v, W_o, n, mask):
+    q, k, v = [(x @ W).unflatten(-1, (n, -1)).transpose(1, 2)
+               for W in (W_q, W_k, W_v)]
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return out.transpose(1, 2).flatten(2) @ W_o
+"""),
+    ("masked_multi_head_attention", HEADS + """
+def answer(x, W_q, W_k, W_v, W_o, n, mask):
+    q, k, v = (cut(x @ W, n) for W in (W_q, W_k, W_v))
+    s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]) - 1e9 * (1 - mask)
+    return glue(normalised(s) @ v) @ W_o
+"""),
+    ("torch_mha", """
+def answer(x, W_q, W_k, W_v, W_o, n):
+    q, k, v = [F.linear(x, W).unflatten(-1, (n, -1)).transpose(1, 2)
+               for W in (W_q, W_k, W_v)]
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return F.linear(out.transpose(1, 2).flatten(2), W_o)
+"""),
+    ("torch_mha", """
+def answer(x, W_q, W_k, W_v, W_o, n):
+    batch, size, width = x.shape
+    q, k, v = [torch.stack((x @ W.T).chunk(n, -1), 1)
+               for W in (W_q, W_k, W_v)]
+    s = torch.einsum("bhid,bhjd->bhij", q, k) * (width // n) ** -0.5
+    s = s + torch.full((size, size), float("-inf")).triu(1)
+    out = torch.cat((s.softmax(-1) @ v).unbind(1), -1)
+    return out @ W_o.T
+"""),
+    ("self_attention_module", """
+class answer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        for name in ("W_q", "W_k", "W_v", "W_o"):
+            setattr(self, name, nn.Linear(width, width, bias=False))
+
+    def forward(self, x, mask):
+        q, k, v = (f(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                   for f in (self.W_q, self.W_k, self.W_v))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.W_o(out.transpose(1, 2).flatten(2))
+"""),
+    ("unpack_qkv", """
+def answer(packed, num_heads):
+    return [np.stack(np.split(part, num_heads, -1), 1)
+            for part in np.split(packed, 3, -1)]
+"""),
+    ("unpack_qkv", """
+def answer(packed, num_heads):
+    q, k, v = torch.as_tensor(packed).chunk(3, dim=-1)
+    return tuple(a.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+                 for a in (q, k, v))
+"""),
+    ("linear", """
+def answer(x, weight, bias):
+    return F.linear(x, weight, bias)
+"""),
+    ("linear", """
+def answer(x, weight, bias):
+    return np.einsum("bi,oi->bo", x, weight) + bias
+"""),
+    ("cross_attention", """
+def answer(x, memory, W_q, W_k, W_v):
+    return F.scaled_dot_product_attention(x @ W_q, memory @ W_k,
+                                          memory @ W_v)
+"""),
+    ("cross_attention", SOFTMAX + """
+def answer(x, memory, W_q, W_k, W_v):
+    s = x @ W_q @ W_k.T @ memory.swapaxes(1, 2) / np.sqrt(W_q.shape[1])
+    return normalised(s) @ memory @ W_v
+"""),
+    # chapter 9
+    ("positional_encoding", """
+def answer(seq_len, width):
+    a = np.outer(np.arange(seq_len),
+                 np.exp(-np.log(10000.0) * np.arange(0, width, 2) / width))
+    return np.stack([np.sin(a), np.cos(a)], -1).reshape(seq_len, width)
+"""),
+    ("positional_encoding", """
+def answer(seq_len, width):
+    return [[(np.cos if c % 2 else np.sin)(
+        p / 10000 ** ((c // 2) * 2 / width)) for c in range(width)]
+        for p in range(seq_len)]
+"""),
+    ("layer_norm", """
+def answer(x, gamma, beta, eps):
+    x, gamma, beta = (torch.as_tensor(a) for a in (x, gamma, beta))
+    return F.layer_norm(x, x.shape[-1:], gamma, beta, eps)
+"""),
+    ("layer_norm", """
+def answer(x, gamma, beta, eps):
+    mean = np.mean(x, -1)[..., None]
+    square = np.mean((x - mean) ** 2, -1)[..., None]
+    return (x - mean) * (square + eps) ** -0.5 * gamma + beta
+"""),
+    ("feed_forward", """
+def answer(x, W_1, b_1, W_2, b_2):
+    return F.relu(x @ W_1 + b_1) @ W_2 + b_2
+"""),
+    ("feed_forward", """
+def answer(x, W_1, b_1, W_2, b_2):
+    h = np.einsum("btd,dh->bth", x, W_1) + b_1
+    return (h * (h > 0)) @ W_2 + b_2
+"""),
+    ("dropout", """
+def answer(weights, kept, rate):
+    return weights * kept / (1 - rate)
+"""),
+    ("dropout", """
+def answer(weights, kept, rate):
+    out = np.zeros_like(weights)
+    out[kept] = weights[kept] / (1 - rate)
+    return out
+"""),
+    ("dropped_average", """
+def answer(weights, kept, rate, value):
+    return (weights * kept) @ value / (1 - rate)
+"""),
+    ("pre_norm_block", """
+def answer(x, gamma, beta, eps, W):
+    x, gamma, beta, W = (torch.as_tensor(a) for a in (x, gamma, beta, W))
+    return x + F.layer_norm(x, x.shape[-1:], gamma, beta, eps) @ W
+"""),
+    ("post_norm_block", """
+def answer(x, gamma, beta, eps, W):
+    x, gamma, beta, W = (torch.as_tensor(a) for a in (x, gamma, beta, W))
+    return F.layer_norm(x + x @ W, x.shape[-1:], gamma, beta, eps)
+"""),
+    ("position_ids", """
+def answer(tokens):
+    ids = []
+    for row in tokens:
+        n = 0
+        ids.append([])
+        for token in row:
+            ids[-1].append(n if token else 0)
+            n += int(token)
+    return ids
+"""),
+    ("position_ids", """
+def answer(tokens):
+    return (torch.as_tensor(tokens).cumsum(1) - 1).clamp(min=0)
+"""),
+]

@@ -1,0 +1,186 @@
+"""Answers as learners write them: right, wrong, and of every bad kind."""
+
+import threading
+import time
+
+import pytest
+from answers import canonical, load
+from bad_answers import BAD
+from right_answers import RIGHT
+from wrong_answers import WRONG
+
+from course.exercises import check
+
+
+def named(entry):
+    return entry[0]
+
+
+def test_there_are_enough_right_answers():
+    assert len(RIGHT) >= 60
+
+
+@pytest.mark.parametrize("number", range(len(RIGHT)))
+def test_right_answer_passes(number):
+    exercise, source = RIGHT[number]
+    answer = load(source)
+    for _ in range(6):  # fresh inputs each time
+        result = check(exercise, answer)
+        assert result.passed, result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(RIGHT)))
+def test_right_answer_passes_on_100_seeds(number):
+    exercise, source = RIGHT[number]
+    answer = load(source)
+    for seed in range(100):
+        result = check(exercise, answer, seed=seed)
+        assert result.passed, result
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_wrong_answer_is_named(number):
+    exercise, wanted, source = WRONG[number]
+    answer = load(source)
+    for seed in range(3):
+        result = check(exercise, answer, seed=seed)
+        assert not result.passed
+        assert canonical(exercise, result.name) == canonical(
+            exercise, wanted), result
+        assert result.text.startswith("✗ ")
+        assert result.html.startswith("<div")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_wrong_answer_is_named_on_20_seeds(number):
+    exercise, wanted, source = WRONG[number]
+    answer = load(source)
+    for seed in range(20):
+        result = check(exercise, answer, seed=seed)
+        assert canonical(exercise, result.name) == canonical(
+            exercise, wanted), result
+
+
+@pytest.mark.parametrize("number", range(len(BAD)))
+def test_checker_survives(number):
+    exercise, wanted, source = BAD[number]
+    result = check(exercise, load(source), seed=1, time_limit=0.4)
+    assert result.name == wanted, result
+    assert result.text
+    assert result.html
+
+
+def test_time_limit_outside_of_the_main_thread():
+    answer = load("""
+def answer(x):
+    while True:
+        try:
+            x = x + 0
+        except:
+            pass
+""")
+    results = []
+    thread = threading.Thread(target=lambda: results.append(
+        check("softmax", answer, time_limit=0.3)))
+    started = time.perf_counter()
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert results[0].verdict == "timed out"
+    assert time.perf_counter() - started < 5
+
+
+def test_unwritten_memory_cannot_be_right():
+    answer = load("""
+def answer(seq_len, width):
+    a = np.arange(seq_len)[:, None]
+    a = a / 10000 ** (np.arange(0, width, 2) / width)
+    codes = np.empty((seq_len, width))
+    codes[:, 1::2] = np.cos(a)
+    return codes
+""")
+    for _ in range(30):
+        assert not check("positional_encoding", answer).passed
+
+
+def test_same_seed_gives_the_same_words():
+    exercise, _, source = WRONG[10]
+    answer = load(source)
+    first = check(exercise, answer, seed=5)
+    second = check(exercise, answer, seed=5)
+    assert first.text == second.text
+    assert first.html == second.html
+    assert check(exercise, answer).seed != check(exercise, answer).seed
+    assert "seed=5" in first.text
+
+
+def test_half_precision_is_accepted_with_a_note():
+    answer = load("""
+def answer(query, key):
+    s = query @ key.swapaxes(-2, -1) / np.sqrt(key.shape[-1])
+    return s.astype(np.float16)
+""")
+    result = check("scaled_scores", answer, seed=0)
+    assert result.passed
+    assert any("float16" in note for note in result.notes)
+
+
+def test_two_mistakes_and_the_first_wrong_stage():
+    answer = load("""
+def answer(query, key, value):
+    scores = query @ key.swapaxes(1, 2)
+    scaled = scores / key.shape[-1]
+    e = np.exp(scaled)
+    weights = e / e.sum(1, keepdims=True)
+    return weights @ value
+""")
+    result = check("attention", answer, seed=0)
+    assert result.verdict == "named"
+    assert set(result.mistakes) == {"scale-by-d", "softmax-over-queries"}
+    assert result.first_wrong == "scaled"
+    assert "line 3" in result.text
+
+
+def test_three_mistakes_are_followed_line_by_line():
+    answer = load("""
+def answer(query, key, value):
+    scores = query @ key.swapaxes(1, 2)
+    scaled = scores / key.shape[-1]
+    e = np.exp(scaled)
+    weights = e / e.sum(1, keepdims=True)
+    return weights @ key
+""")
+    result = check("attention", answer, seed=0)
+    assert result.verdict == "facts"
+    assert result.traced == ("scale-by-d", "softmax-over-queries",
+                             "uses-k-as-v")
+
+
+def test_an_unused_argument_is_told():
+    answer = load("""
+def answer(query, key, value):
+    return np.tanh(query @ query.swapaxes(1, 2)) @ value[:, :query.shape[1]]
+""")
+    result = check("attention", answer, seed=0)
+    assert result.verdict == "facts"
+    assert "`key`" in result.text
+
+
+def test_a_constant_factor_is_told():
+    answer = load("""
+def answer(query, key):
+    return 3 * query @ key.swapaxes(1, 2)
+""")
+    assert "3 times the right one" in check("attention_scores", answer).text
+
+
+def test_the_right_value_in_the_middle_is_told():
+    answer = load("""
+def answer(query, key):
+    scores = query @ key.swapaxes(-2, -1) / np.sqrt(key.shape[-1])
+    return np.sort(scores, axis=-1)
+""")
+    result = check("scaled_scores", answer, seed=0)
+    assert "occurs in your run" in result.text

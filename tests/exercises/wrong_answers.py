@@ -1,0 +1,624 @@
+"""Wrong answers with a known mistake, each with the name it must get.
+
+``a+b`` means both mistakes together, ``a|b`` that both fit the numbers.
+"""
+
+from right_answers import HEADS, SOFTMAX
+
+TORCH_LAYER = """
+def layer(x, W_q, W_k, W_v, W_o, n, scale=None, mask="right", glue=True,
+          dim=-1, use=lambda a, W: a @ W.T):
+    batch, size, width = x.shape
+    q, k, v = [torch.stack(use(x, W).chunk(n, -1), 1)
+               for W in (W_q, W_k, W_v)]
+    s = torch.einsum("bhid,bhjd->bhij", q, k) / (scale or (width // n) ** .5)
+    full = torch.ones(size, size, dtype=torch.bool)
+    hidden = {"right": full.triu(1), "none": ~full, "past": full.tril(),
+              "strict": full.triu(0), "late": full.triu(2),
+              "upper": full.tril(-1)}[mask]
+    w = s.masked_fill(hidden, float("-inf")).softmax(dim)
+    out = w @ v
+    out = (torch.cat(list(out.unbind(1)), -1) if glue
+           else out.reshape(batch, size, width))
+    return use(out, W_o)
+"""
+
+WRONG = [
+    # chapter 1
+    ("project_word", "proj-transposed", """
+def answer(x, W_q, W_k, W_v):
+    return W_q @ x, W_k @ x, W_v @ x
+"""),
+    ("project_word", "proj-qk-same", """
+def answer(x, W_q, W_k, W_v):
+    return x @ W_q, x @ W_q, x @ W_v
+"""),
+    ("project_word", "proj-relu", """
+def answer(x, *matrices):
+    return [np.where(x @ W > 0, x @ W, 0) for W in matrices]
+"""),
+    ("project_qkv", "proj-transposed", """
+def answer(x, W_q, W_k, W_v):
+    return F.linear(x, W_q), F.linear(x, W_k), F.linear(x, W_v)
+"""),
+    ("project_qkv", "proj-kv-same", """
+def answer(x, W_q, W_k, W_v):
+    return [x.dot(W_q), x.dot(W_k), x.dot(W_k)]
+"""),
+    ("project_qkv", "proj-W-first", """
+def answer(x, W_q, W_k, W_v):
+    return tuple(np.matmul(W, x) for W in (W_q, W_k, W_v))
+"""),
+    ("project_qkv", "proj-order", """
+def answer(x, W_q, W_k, W_v):
+    k, q, v = (x @ W for W in (W_q, W_k, W_v))
+    return q, k, v
+"""),
+    # chapter 2
+    ("score_of_pair", "elementwise", """
+def answer(query, key):
+    return np.array([a * b for a, b in zip(query, key)])
+"""),
+    ("score_of_pair", "score-scaled", """
+def answer(query, key):
+    return np.dot(query, key) / len(key) ** 0.5
+"""),
+    ("scores_of_one_query", "no-scale", """
+def answer(query, keys):
+    return np.array([query.dot(key) for key in keys])
+"""),
+    ("scores_of_one_query", "scale-by-sqrt-T", """
+def answer(query, keys):
+    return keys @ query / np.sqrt(len(keys))
+"""),
+    ("weights_of_one_query", "softmax-overflow", """
+def answer(scores):
+    e = np.exp(scores)
+    return e / e.sum()
+"""),
+    ("weights_of_one_query", "softmax-no-sum", """
+def answer(scores):
+    return np.exp(scores - np.max(scores))
+"""),
+    ("attend_with_one_query", "scale-after-softmax", SOFTMAX + """
+def answer(query, keys, values):
+    w = normalised(keys @ query) / np.sqrt(query.size)
+    return w @ values
+"""),
+    ("attend_with_one_query", "hardmax", """
+def answer(query, keys, values):
+    return values[(keys @ query).argmax()]
+"""),
+    # chapter 3
+    ("attention_scores", "T-reverses-all", """
+def answer(query, key):
+    return query @ np.transpose(key)
+"""),
+    ("attention_scores", "q-with-q", """
+def answer(query, key):
+    return np.einsum("bid,bjd->bij", query, query)
+"""),
+    ("attention_scores", "sum-of-elementwise", """
+def answer(query, key):
+    return np.einsum("bid,bid->bi", query, key)
+"""),
+    ("attention_scores", "batch-summed", """
+def answer(query, key):
+    out = np.zeros((len(query), query.shape[1], key.shape[1]))
+    out += np.einsum("bqd,bkd->qk", query, key)
+    return out
+"""),
+    ("attention_matrix", "v-transposed", SOFTMAX + """
+def answer(Q, K, V):
+    return normalised(Q @ K.T / np.sqrt(K.shape[1])) @ V.T
+"""),
+    ("attention_matrix", "softmax-over-queries", """
+def answer(Q, K, V):
+    return torch.softmax(Q @ K.T / K.shape[1] ** 0.5, dim=0) @ V
+"""),
+    ("batch_without_loops", "no-transpose", SOFTMAX + """
+def answer(query, key, value):
+    return normalised(query @ key / np.sqrt(key.shape[-1])) @ value
+"""),
+    # chapter 4
+    ("softmax", "softmax-over-queries", """
+def answer(x):
+    if x.ndim == 1:
+        raise ValueError("two axes are needed")
+    e = np.exp(x - x.max(axis=-2, keepdims=True))
+    return e / e.sum(axis=-2, keepdims=True)
+"""),
+    ("softmax", "softmax-global", """
+def answer(x):
+    e = np.exp(x - np.max(x))
+    return e / np.sum(e)
+"""),
+    ("softmax", "softmax-global-max", """
+def answer(x):
+    z = np.exp(x - x.max())
+    return z / z.sum(-1, keepdims=True)
+"""),
+    ("softmax", "softmax-no-exp", """
+def answer(x):
+    return x / np.sum(x, axis=-1, keepdims=True)
+"""),
+    ("softmax", "log-softmax", """
+def answer(x):
+    return F.log_softmax(torch.as_tensor(x), dim=-1)
+"""),
+    ("softmax", "softmax-min", """
+def answer(x):
+    e = np.exp(x - x.min(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+"""),
+    ("softmax", "softmax-size-one", """
+def answer(x):
+    return F.softmax(torch.as_tensor(x).unsqueeze(-1), -1).squeeze(-1)
+"""),
+    ("scaled_scores", "scale-by-d", """
+def answer(query, key):
+    d_k = query.shape[2]
+    return query @ key.swapaxes(1, 2) / d_k
+"""),
+    ("scaled_scores", "scale-by-d", """
+def answer(query, key):
+    root = np.sqrt(query.shape[-1])
+    return (query / root) @ key.swapaxes(1, 2) / root
+"""),
+    ("scaled_scores", "scale-by-sqrt-T", """
+def answer(query, key):
+    b, n, d = key.shape
+    return query @ key.swapaxes(1, 2) / np.sqrt(n)
+"""),
+    ("scaled_scores", "scale-floor", """
+def answer(query, key):
+    return query @ key.swapaxes(1, 2) // np.sqrt(key.shape[-1])
+"""),
+    ("attention_weights", "softmax-over-queries", """
+def answer(query, key):
+    s = torch.einsum("bid,bjd->bij", query, key) / query.shape[-1] ** 0.5
+    return torch.softmax(s, dim=1)
+"""),
+    ("attention_weights", "softmax-twice", SOFTMAX + """
+def answer(query, key):
+    s = query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1])
+    return normalised(normalised(s))
+"""),
+    ("attention_weights", "no-scale+softmax-over-queries", SOFTMAX + """
+def answer(query, key):
+    return normalised(query @ key.swapaxes(1, 2), axis=-2)
+"""),
+    ("attention", "no-scale", SOFTMAX + """
+def answer(query, key, value):
+    return normalised(query @ key.swapaxes(1, 2)) @ value
+"""),
+    ("attention", "weights-transposed", SOFTMAX + """
+def answer(query, key, value):
+    w = normalised(query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1]))
+    return np.einsum("bji,bjd->bid", w, value)
+"""),
+    ("attention", "v-transposed", SOFTMAX + """
+def answer(query, key, value):
+    w = normalised(query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1]))
+    return w @ value.swapaxes(1, 2)
+"""),
+    ("attention", "scale-by-d+softmax-over-queries", SOFTMAX + """
+def answer(query, key, value):
+    a = query @ key.transpose(0, 2, 1) / query.shape[-1]
+    return normalised(a, 1) @ value
+"""),
+    ("attention", "no-scale+uses-k-as-v", """
+def answer(query, key, value):
+    return torch.softmax(query @ key.mT, -1) @ key
+"""),
+    ("weights_with_heads", "softmax-over-heads", """
+def answer(query, key):
+    s = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+    return s.softmax(1)
+"""),
+    # chapter 5
+    ("separate_heads", "split-reshape", """
+def answer(x, num_heads):
+    return np.reshape(x, (x.shape[0], num_heads, x.shape[1], -1))
+"""),
+    ("separate_heads", "split-no-transpose", """
+def answer(x, num_heads):
+    return x.reshape(*x.shape[:2], num_heads, -1)
+"""),
+    ("separate_heads", "split-swap-T-dh", """
+def answer(x, num_heads):
+    b, t, d = x.shape
+    return np.einsum("bthd->bhdt", x.reshape(b, t, num_heads, -1))
+"""),
+    ("separate_heads", "split-interleaved", """
+def answer(x, num_heads):
+    return np.stack([x[:, :, h::num_heads] for h in range(num_heads)], 1)
+"""),
+    ("wide_matrix", "wide-stacked", """
+def answer(matrices):
+    return np.concatenate(matrices)
+"""),
+    ("wide_matrix", "wide-reshape", """
+def answer(matrices):
+    return matrices.reshape(matrices.shape[1], -1)
+"""),
+    ("heads_in_the_batch", "split-head-major", """
+def answer(x, num_heads):
+    return np.concatenate(np.split(x, num_heads, axis=-1))
+"""),
+    ("scores_of_heads", "scale-by-sqrt-H", HEADS + """
+def answer(q, k, num_heads):
+    q, k = cut(q, num_heads), cut(k, num_heads)
+    return q @ k.swapaxes(2, 3) / num_heads ** 0.5
+"""),
+    # chapter 6
+    ("padding_mask", "pad-inverted", """
+def answer(lengths, seq_len):
+    m = np.zeros((len(lengths), 1, 1, seq_len), bool)
+    for b, n in enumerate(lengths):
+        m[b, 0, 0, n:] = True
+    return m
+"""),
+    ("padding_mask", "pad-on-queries", """
+def answer(lengths, seq_len):
+    return (np.arange(seq_len) < lengths[:, None])[:, None, :, None]
+"""),
+    ("padding_mask", "pad-one-axis-short", """
+def answer(lengths, seq_len):
+    return (np.arange(seq_len) < lengths[:, None])[:, None]
+"""),
+    ("causal_mask", "causal-strict", """
+def answer(seq_len):
+    return np.tril(np.ones((seq_len, seq_len), dtype=bool), -1)
+"""),
+    ("causal_mask", "causal-plus-one", """
+def answer(seq_len):
+    return np.tri(seq_len, seq_len, 1, dtype=bool)
+"""),
+    ("causal_mask", "causal-additive", """
+def answer(seq_len):
+    return np.triu(np.full((seq_len, seq_len), -np.inf), 1)
+"""),
+    ("causal_mask_unequal", "causal-top-left", """
+def answer(query_len, key_len):
+    return np.tril(np.ones((query_len, key_len), dtype=bool))
+"""),
+    ("causal_mask_unequal", "causal-offset-sign", """
+def answer(query_len, key_len):
+    return np.tri(query_len, key_len, query_len - key_len, dtype=bool)
+"""),
+    ("padding_and_causal", "masks-or", """
+def answer(lengths, seq_len):
+    pad = np.arange(seq_len) < np.array(lengths)[:, None]
+    return pad[:, None, None] | np.tri(seq_len, dtype=bool)
+"""),
+    ("padding_and_causal", "masks-pad-on-queries", """
+def answer(lengths, seq_len):
+    pad = np.arange(seq_len) < np.array(lengths)[:, None]
+    return pad[:, None, :, None] & np.tri(seq_len, dtype=bool)
+"""),
+    ("additive_mask", "mask-zero-times-inf", """
+def answer(attention_mask):
+    return (1 - attention_mask) * float("-inf")
+"""),
+    ("masked_softmax", "mask-inverted", SOFTMAX + """
+def answer(scores, attention_mask):
+    s = scores.copy()
+    s[:, attention_mask] = -np.inf
+    return normalised(s)
+"""),
+    ("masked_softmax", "mask-zero-score", SOFTMAX + """
+def answer(scores, attention_mask):
+    return normalised(scores * attention_mask)
+"""),
+    ("masked_softmax", "mask-after-softmax", SOFTMAX + """
+def answer(scores, attention_mask):
+    w = normalised(scores)
+    w[..., ~attention_mask] = 0
+    return w
+"""),
+    ("masked_softmax", "softmax-over-queries", SOFTMAX + """
+def answer(scores, attention_mask):
+    return normalised(np.where(attention_mask, scores, -1e9), -2)
+"""),
+    ("masked_softmax", "mask-plus-inf", SOFTMAX + """
+def answer(scores, attention_mask):
+    return normalised(scores + (~attention_mask) * 1e9)
+"""),
+    ("masked_softmax", "mask-added", SOFTMAX + """
+def answer(scores, attention_mask):
+    return normalised(np.where(attention_mask, scores, scores - 1))
+"""),
+    ("masked_softmax", "mask-ignored", """
+def answer(scores, attention_mask):
+    scores.masked_fill(~attention_mask, float("-inf"))
+    return scores.softmax(-1)
+"""),
+    ("masked_attention", "mask-inverted|mask-plus-inf", """
+def answer(query, key, value, attention_mask):
+    return F.scaled_dot_product_attention(query, key, value,
+                                          attn_mask=~attention_mask)
+"""),
+    ("masked_attention", "mask-added", """
+def answer(query, key, value, attention_mask):
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=attention_mask.to(query.dtype))
+"""),
+    ("masked_attention", "mask-after-softmax", SOFTMAX + """
+def answer(query, key, value, attention_mask):
+    s = query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1])
+    return (normalised(s) * attention_mask) @ value
+"""),
+    ("masked_attention", "mask-ignored+scale-by-d", SOFTMAX + """
+def answer(query, key, value, attention_mask):
+    s = query @ key.swapaxes(1, 2) / query.shape[-1]
+    return normalised(s) @ value
+"""),
+    ("weights_with_empty_rows", "empty-row-nan", SOFTMAX + """
+def answer(scores, attention_mask):
+    return normalised(np.where(attention_mask, scores, -np.inf))
+"""),
+    ("weights_with_empty_rows", "empty-row-uniform", SOFTMAX + """
+def answer(scores, attention_mask):
+    return normalised(np.where(attention_mask, scores, -1e9))
+"""),
+    ("weights_with_empty_rows", "empty-row-unmasked", SOFTMAX + """
+def answer(scores, attention_mask):
+    return normalised(scores + np.where(attention_mask, 0, -1e9))
+"""),
+    ("key_padding_mask", "polarity-kept", """
+def answer(attention_mask):
+    return attention_mask.squeeze((1, 2))
+"""),
+    ("mask_for_every_head", "expand-tiled", """
+def answer(attention_mask, num_heads):
+    return np.concatenate([~attention_mask] * num_heads)
+"""),
+    ("mean_of_tokens", "mean-over-padding", """
+def answer(x, lengths):
+    return x.mean(axis=1)
+"""),
+    ("mean_of_tokens", "mean-wrong-count", """
+def answer(x, lengths):
+    return np.array([row[:n].sum(0) / len(row) for row, n in zip(x, lengths)])
+"""),
+    ("causal_weights", "causal-strict", """
+def answer(scores):
+    hidden = torch.ones(scores.shape[1:], dtype=torch.bool).triu()
+    return scores.masked_fill(hidden, float("-inf")).softmax(-1)
+"""),
+    ("causal_weights", "causal-upper", SOFTMAX + """
+def answer(scores):
+    keep = np.triu(np.ones(scores.shape[1:]))
+    return normalised(np.where(keep, scores, -1e9))
+"""),
+    ("masked_average", "mask-ignored", SOFTMAX + """
+def answer(scores, value, attention_mask):
+    return normalised(scores) @ value
+"""),
+    # chapter 7
+    ("combine_heads", "merge-reshape", """
+def answer(x):
+    b, h, t, d = x.shape
+    return np.reshape(x, (b, t, -1))
+"""),
+    ("combine_heads", "merge-sum", """
+def answer(x):
+    return sum(x[:, h] for h in range(x.shape[1]))
+"""),
+    ("combine_heads", "merge-swap-last", """
+def answer(x):
+    b, h, t, d = x.shape
+    return x.transpose(0, 1, 3, 2).reshape(b, t, h * d)
+"""),
+    ("combine_heads", "merge-concat-time", """
+def answer(x):
+    return np.concatenate([x[:, h] for h in range(x.shape[1])], axis=1)
+"""),
+    ("attention_through_heads", "single-head", SOFTMAX + """
+def answer(q, k, v, num_heads):
+    return normalised(q @ k.swapaxes(1, 2) / q.shape[-1] ** 0.5) @ v
+"""),
+    ("attention_through_heads", "merge-reshape", HEADS + """
+def answer(q, k, v, num_heads):
+    a, b, c = (cut(x, num_heads) for x in (q, k, v))
+    out = normalised(a @ b.swapaxes(2, 3) / a.shape[-1] ** 0.5) @ c
+    return out.reshape(q.shape)
+"""),
+    ("output_projection", "no-Wo", """
+def answer(heads, W_o):
+    return np.concatenate(list(heads.swapaxes(0, 1)), axis=-1)
+"""),
+    ("output_projection", "Wo-relu", HEADS + """
+def answer(heads, W_o):
+    return np.clip(glue(heads) @ W_o, 0, None)
+"""),
+    ("head_contributions", "contribution-first-rows", """
+def answer(heads, W_o):
+    return heads @ W_o[:heads.shape[-1]]
+"""),
+    ("heads_from_the_batch", "merge-head-major", HEADS + """
+def answer(x, num_heads):
+    return glue(np.stack(np.split(x, num_heads), axis=1))
+"""),
+    # chapter 8
+    ("multi_head_attention", "no-Wo", HEADS + """
+def answer(x, W_q, W_k, W_v, W_o, n):
+    q, k, v = (cut(x @ W, n) for W in (W_q, W_k, W_v))
+    return glue(normalised(q @ k.swapaxes(-1, -2) / q.shape[-1] ** .5) @ v)
+"""),
+    ("multi_head_attention", "single-head", SOFTMAX + """
+def answer(x, W_q, W_k, W_v, W_o, n):
+    q, k, v = x @ W_q, x @ W_k, x @ W_v
+    return normalised(q @ k.swapaxes(-1, -2) / x.shape[-1] ** .5) @ v @ W_o
+"""),
+    ("multi_head_attention", "merge-reshape+split-reshape", SOFTMAX + """
+def answer(x, W_q, W_k, W_v, W_o, n):
+    B, T, D = x.shape
+    q, k, v = [(x @ W).reshape(B, n, T, -1) for W in (W_q, W_k, W_v)]
+    out = normalised(q @ k.swapaxes(-1, -2) / np.sqrt(D // n)) @ v
+    return out.reshape(B, T, D) @ W_o
+"""),
+    ("multi_head_attention", "heads-attend-heads", SOFTMAX + """
+def answer(x, W_q, W_k, W_v, W_o, n):
+    B, T, D = x.shape
+    q, k, v = [(x @ W).reshape(B, T, n, -1) for W in (W_q, W_k, W_v)]
+    out = normalised(q @ k.swapaxes(-1, -2) / np.sqrt(D // n)) @ v
+    return out.reshape(B, T, D) @ W_o
+"""),
+    ("multi_head_attention", "v-not-projected", HEADS + """
+def answer(x, W_q, W_k, W_v, W_o, n):
+    q, k, v = cut(x @ W_q, n), cut(x @ W_k, n), cut(x, n)
+    w = normalised(q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]))
+    return glue(w @ v) @ W_o
+"""),
+    ("multi_head_attention", "no-Wo+no-scale", HEADS + """
+def answer(x, W_q, W_k, W_v, W_o, n):
+    q, k, v = (cut(x @ W, n) for W in (W_q, W_k, W_v))
+    return glue(normalised(q @ k.swapaxes(-1, -2)) @ v)
+"""),
+    ("masked_multi_head_attention", "mask-inverted", HEADS + """
+def answer(x, W_q, W_k, W_v, W_o, n, mask):
+    q, k, v = (cut(x @ W, n) for W in (W_q, W_k, W_v))
+    s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    return glue(normalised(np.where(mask, -np.inf, s)) @ v) @ W_o
+"""),
+    ("torch_mha", "causal-strict", TORCH_LAYER + """
+def answer(*given):
+    return layer(*given, mask="strict")
+"""),
+    ("torch_mha", "causal-upper", TORCH_LAYER + """
+def answer(*given):
+    return layer(*given, mask="upper")
+"""),
+    ("torch_mha", "scale-by-sqrt-D", TORCH_LAYER + """
+def answer(x, *given):
+    return layer(x, *given, scale=x.shape[-1] ** .5)
+"""),
+    ("torch_mha", "mask-inverted", TORCH_LAYER + """
+def answer(*given):
+    return layer(*given, mask="past")
+"""),
+    ("torch_mha", "all-W-transposed", TORCH_LAYER + """
+def answer(*given):
+    return layer(*given, use=lambda a, W: a @ W)
+"""),
+    ("torch_mha", "merge-reshape", TORCH_LAYER + """
+def answer(*given):
+    return layer(*given, glue=False)
+"""),
+    ("self_attention_module", "no-Wo", """
+class answer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        for name in ("W_q", "W_k", "W_v", "W_o"):
+            setattr(self, name, nn.Linear(width, width, bias=False))
+
+    def forward(self, x, mask):
+        q, k, v = (f(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                   for f in (self.W_q, self.W_k, self.W_v))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return out.transpose(1, 2).flatten(2)
+"""),
+    ("unpack_qkv", "unpack-per-head", """
+def answer(packed, num_heads):
+    b, t, width = packed.shape
+    x = packed.reshape(b, t, num_heads, 3, -1).transpose(3, 0, 2, 1, 4)
+    return tuple(x)
+"""),
+    ("linear", "linear-not-transposed", """
+def answer(x, weight, bias):
+    return np.dot(x, weight) + bias
+"""),
+    ("cross_attention", "cross-swapped", """
+def answer(x, memory, W_q, W_k, W_v):
+    return F.scaled_dot_product_attention(memory @ W_q, x @ W_k, x @ W_v)
+"""),
+    ("cross_attention", "cross-self", """
+def answer(x, memory, W_q, W_k, W_v):
+    return F.scaled_dot_product_attention(x @ W_q, x @ W_k, x @ W_v)
+"""),
+    # chapter 9
+    ("positional_encoding", "pe-exponent", """
+def answer(seq_len, width):
+    out = np.zeros((seq_len, width))
+    for p in range(seq_len):
+        for i in range(width // 2):
+            out[p, 2 * i] = np.sin(p / 10000 ** (i / width))
+            out[p, 2 * i + 1] = np.cos(p / 10000 ** (i / width))
+    return out
+"""),
+    ("positional_encoding", "pe-own-frequency", """
+def answer(seq_len, width):
+    out = np.zeros((seq_len, width))
+    for p in range(seq_len):
+        for i in range(width):
+            a = p / 10000 ** (i / width)
+            out[p, i] = np.cos(a) if i % 2 else np.sin(a)
+    return out
+"""),
+    ("positional_encoding", "pe-from-1", """
+def answer(seq_len, width):
+    a = np.outer(range(1, seq_len + 1),
+                 1 / 10000 ** (np.arange(0, width, 2) / width))
+    return np.stack([np.sin(a), np.cos(a)], -1).reshape(seq_len, width)
+"""),
+    ("layer_norm", "ln-ddof", """
+def answer(x, gamma, beta, eps):
+    x, gamma, beta = (torch.as_tensor(a) for a in (x, gamma, beta))
+    spread = torch.sqrt(x.var(-1, keepdim=True) + eps)
+    return gamma * (x - x.mean(-1, keepdim=True)) / spread + beta
+"""),
+    ("layer_norm", "ln-axis-positions", """
+def answer(x, gamma, beta, eps):
+    m, s = x.mean(1, keepdims=True), x.var(1, keepdims=True)
+    return (x - m) / (s + eps) ** .5 * gamma + beta
+"""),
+    ("layer_norm", "ln-no-affine", """
+def answer(x, gamma, beta, eps):
+    return F.layer_norm(x, x.shape[-1:], eps=eps)
+"""),
+    ("layer_norm", "ln-by-var", """
+def answer(x, gamma, beta, eps):
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / (x.var(-1, keepdims=True) + eps) * gamma + beta
+"""),
+    ("feed_forward", "ff-no-relu", """
+def answer(x, W_1, b_1, W_2, b_2):
+    return (x @ W_1 + b_1) @ W_2 + b_2
+"""),
+    ("feed_forward", "ff-relu-twice", """
+def answer(x, W_1, b_1, W_2, b_2):
+    return F.relu(F.relu(x @ W_1 + b_1) @ W_2 + b_2)
+"""),
+    ("dropout", "dropout-no-scale", """
+def answer(weights, kept, rate):
+    return weights * kept
+"""),
+    ("dropout", "dropout-softmax-again", SOFTMAX + """
+def answer(weights, kept, rate):
+    return normalised(weights * kept)
+"""),
+    ("dropped_average", "dropout-divided-by-rate", """
+def answer(weights, kept, rate, value):
+    return (weights * kept / rate) @ value
+"""),
+    ("pre_norm_block", "block-post-norm", """
+def answer(x, gamma, beta, eps, W):
+    y = torch.as_tensor(x + x @ W)
+    gamma, beta = torch.as_tensor(gamma), torch.as_tensor(beta)
+    return F.layer_norm(y, y.shape[-1:], gamma, beta, eps)
+"""),
+    ("post_norm_block", "block-no-residual", """
+def answer(x, gamma, beta, eps, W):
+    y = x @ W
+    y = (y - y.mean(-1, keepdims=True)) / np.sqrt(
+        y.var(-1, keepdims=True) + eps)
+    return y * gamma + beta
+"""),
+    ("position_ids", "positions-shared", """
+def answer(tokens):
+    return [list(range(len(row))) for row in tokens]
+"""),
+]
