@@ -48,9 +48,12 @@ def chapter_of(path: Path) -> int:
 
 def updated(path: Path) -> str:
     """Give the text of a notebook with today's exercise section."""
-    book = nbformat.read(path, as_version=4)
-    cells = notebook.insert([dict(cell) for cell in book.cells],
-                            chapter_of(path))
+    text = path.read_text(encoding="utf-8")
+    book = nbformat.reads(text, as_version=4)
+    old = [dict(cell) for cell in book.cells]
+    cells = notebook.insert(old, chapter_of(path))
+    if cells == old:
+        return text
     book.cells = [nbformat.from_dict(cell) for cell in cells]
     nbformat.validate(book)
     return nbformat.writes(book, indent=1).rstrip("\n") + "\n"
