@@ -106,7 +106,8 @@ def build(path: Path) -> tuple[dict[str, ndarray], dict[str, Any]]:
         for name, texts in held_out_texts().items()}
     record = {"model": "intfloat/multilingual-e5-small",
               "package": f"{PACKAGE} {VERSION}", "file_sha256": FILE_SHA256,
-              "licence": "MIT", "num_layers": len(model.encoder([0]).blocks),
+              "file_bytes": path.stat().st_size, "licence": "MIT",
+              "num_layers": len(model.encoder([0]).blocks),
               "num_heads": model.num_heads, "noun_head": noun,
               "adjective_head": adjective, "arrays": digests(arrays),
               "sentences": sentences, "held_out": held_out}

@@ -133,7 +133,8 @@ def build(folder: Path) -> tuple[dict[str, ndarray], dict[str, Any]]:
         "x": np.concatenate(xs).astype(np.float16),
         "recorded": np.concatenate(rows, axis=-1).astype(np.float16)}
     record = {"model": MODEL, "package": f"{PACKAGE} {VERSION}",
-              "file_sha256": FILE_SHA256, "licence": "Apache-2.0",
+              "file_sha256": FILE_SHA256,
+              "file_bytes": weights.stat().st_size, "licence": "Apache-2.0",
               "num_layers": 6, "num_heads": NUM_HEADS,
               "arrays": digests(arrays), "sentences": sentences,
               "orders": other_orders(encoder, tokenizer),
