@@ -17,7 +17,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jupyter_cache.cache.main import JupyterCacheBase
 from numpy.typing import ArrayLike, DTypeLike
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -38,6 +37,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", key_the_cache)
     app.connect("config-inited", point_to_repository)
     app.connect("html-page-context", clean_scripts, priority=900)
+    app.connect("html-page-context", mend_html, priority=900)
     app.connect("autodoc-process-signature", name_aliases)
     app.connect("autodoc-process-docstring", unsection)
     # Around napoleon, which takes "Weights: white to dark" for a type.
@@ -46,7 +46,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
                 functools.partial(set_aside, comments), priority=400)
     app.connect("autodoc-process-docstring",
                 functools.partial(put_back, comments), priority=600)
-    _keep_own_metadata()
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -108,14 +107,38 @@ def clean_scripts(app: Sphinx, pagename: str, templatename: str,
     for script in context.get("script_files", []):
         name = str(getattr(script, "filename", script))
         body = getattr(script, "attributes", {}).get("body") or ""
-        if "thebe" in (name + body).lower() or (name, body) in seen:
+        if "thebe" in (name + body).lower() or (body or name) in seen:
             continue
-        seen.add((name, body))
+        seen.add(body or name)
         kept.append(script)
     context["script_files"][:] = kept
     context["css_files"][:] = [
         style for style in context.get("css_files", [])
         if "thebe" not in str(getattr(style, "filename", style))]
+
+
+def mend_html(app: Sphinx, pagename: str, templatename: str,
+              context: dict[str, Any], doctree: object) -> None:
+    """Mend what a screen reader or a keyboard would stumble over.
+
+    Long signatures are written as a list without terms, references as a list
+    without items, and a wide formula cannot be scrolled without a mouse.
+    """
+    body = context.get("body")
+    if not body:
+        return
+    body = re.sub(r"<dl>\n(<dd>.*?)</dl>", _signature_lines, body,
+                  flags=re.DOTALL)
+    body = re.sub(r' role="(?:list|doc-biblioentry)"', "", body)
+    body = body.replace('<div class="math notranslate nohighlight"',
+                        '<div tabindex="0" class="math notranslate '
+                        'nohighlight"')
+    context["body"] = body
+
+
+def _signature_lines(found: re.Match[str]) -> str:
+    lines = found[1].replace("<dd>", '<span class="sig-line">')
+    return lines.replace("</dd>", "</span>")
 
 
 def unsection(app: Sphinx, what: str, name: str, obj: object,
@@ -157,15 +180,3 @@ def name_aliases(app: Sphinx, what: str, name: str, obj: object,
         signature = signature and signature.replace(
             spelt, f"~numpy.typing.{alias}")
     return signature, returns
-
-
-def _keep_own_metadata() -> None:
-    """Take outputs from the cache, but captions and alt texts from the page.
-
-    jupyter-cache gives back the metadata that a cell had when it was run; a
-    caption mended since then would not show.
-    """
-    merge = JupyterCacheBase.merge_match_into_notebook
-    if not isinstance(merge, functools.partialmethod):
-        JupyterCacheBase.merge_match_into_notebook = functools.partialmethod(
-            merge, cell_meta=())

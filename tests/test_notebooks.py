@@ -229,17 +229,23 @@ def figures_speak(notebook, path):
 
 
 def claims_are_decided(notebook, path):
-    for cell, following in zip(notebook.cells, notebook.cells[1:]):
+    for number, cell in enumerate(notebook.cells):
         if "check-claim" not in cell.source:
             continue
         if not re.search(r"^\(claim-[a-z0-9-]+\)=$", cell.source, re.M):
             yield f"{cell.id}: the claim has no label (claim-...)="
-        if following.cell_type != "code" or "assert" not in following.source:
-            yield f"{cell.id}: the next cell does not decide the claim"
+        following = notebook.cells[number + 1:number + 4]
+        code = [next_cell.source for next_cell in following
+                if next_cell.cell_type == "code"]
+        if (following[0].cell_type != "code"
+                or not any("assert" in source for source in code)):
+            yield f"{cell.id}: no cell decides the claim"
 
 
 def words_are_kind(notebook, path):
     for cell in markdown_cells(notebook):
+        if "check-claim" in cell.source:  # speaks with the note's words
+            continue
         for found in NOT_TO_A_LEARNER.finditer(text_of(cell)):
             yield f"{cell.id}: {found[0]!r}"
 
@@ -277,7 +283,7 @@ def read(path):
 def test_there_are_chapters():
     numbers = [int(path.name[:2]) for path in CHAPTERS]
     assert numbers == list(range(1, len(numbers) + 1))
-    assert len(numbers) >= 9
+    assert numbers[-1] >= 9
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts" if os.name == "nt" else "bin") / "python"
 CORE = ["requirements/core.txt", "requirements/torch.txt", "pyproject.toml"]
-PEERS = ["requirements/peers.txt"]
+PEERS = ["requirements/peers.txt", "requirements/browser.txt"]
 
 
 def main(arguments: "list[str]") -> int:
