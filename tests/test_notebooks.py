@@ -10,15 +10,16 @@ import nbformat
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-CHAPTERS = sorted((ROOT / "chapters").glob("[0-9]*.ipynb"))
+NOTEBOOKS = sorted((ROOT / "chapters").glob("*.ipynb"))
 CITED = set(re.findall(r"^@\w+\{([^,]+),",
                        (ROOT / "references.bib").read_text("utf8"), re.M))
 
 FIRST_CELLS = ["chapter-title", "chapter-goals"]
 LAST_CELLS = ["chapter-summary", "further-reading"]
 NUMPY_CHAPTERS = range(1, 8)  # NumPy alone, up to "... in PyTorch"
-MAY_IMPORT = {"course", "dataclasses", "itertools", "math", "matplotlib",
-              "numpy", "self_attention", "time", "torch", "warnings"}
+MAY_IMPORT = {"course", "dataclasses", "itertools", "json", "math",
+              "matplotlib", "numpy", "pathlib", "self_attention", "time",
+              "torch", "warnings"}
 MOST_LINES = 16
 MOST_BYTES = 2_000_000
 
@@ -149,6 +150,8 @@ def prose_stands_between_code(notebook, path):
 
 def code_is_short(notebook, path):
     for cell in code_cells(notebook):
+        if "exercise" in cell.metadata.get("tags", []):
+            continue  # a stub is as long as what it asks for
         lines = cell.source.count("\n") + 1
         if lines > MOST_LINES or not cell.source.strip():
             yield f"{cell.id}: {lines} lines"
@@ -162,8 +165,9 @@ def code_does_not_end_with_semicolon(notebook, path):
 
 
 def imports_are_allowed(notebook, path):
-    number = int(path.name[:2])
-    framed, torch_may = number in NUMPY_CHAPTERS, False
+    number = re.match(r"\d+", path.name)
+    framed = bool(number) and int(number[0]) in NUMPY_CHAPTERS
+    torch_may = False
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             for line in cell.source.splitlines():
@@ -281,12 +285,13 @@ def read(path):
 
 
 def test_there_are_chapters():
-    numbers = [int(path.name[:2]) for path in CHAPTERS]
-    assert numbers == list(range(1, len(numbers) + 1))
-    assert numbers[-1] >= 9
+    numbers = [int(path.name[:2]) for path in NOTEBOOKS
+               if path.name[0].isdigit()]
+    assert set(range(1, 10)) <= set(numbers)
+    assert len(numbers) == len(set(numbers))
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_chapter_keeps(rule, path):
     problems = list(rule(read(path), path))
@@ -294,7 +299,7 @@ def test_chapter_keeps(rule, path):
 
 
 def test_figures_have_different_names():
-    names = [cell.metadata["mystnb"]["figure"]["name"] for path in CHAPTERS
+    names = [cell.metadata["mystnb"]["figure"]["name"] for path in NOTEBOOKS
              for cell in code_cells(read(path))
              if "figure" in cell.metadata.get("mystnb", {})]
     assert len(names) == len(set(names))
