@@ -6,6 +6,7 @@ import shutil
 import threading
 
 import pytest
+
 from test_site import PAGES, SITE
 
 pytestmark = pytest.mark.browser
