@@ -13,6 +13,8 @@ NBVAL  := --nbval --nbval-current-env --nbval-cell-timeout=120
 # The same numbers everywhere: one thread, and no order left to chance.
 export OMP_NUM_THREADS ?= 1
 export PYTHONHASHSEED := 0
+# A learner's own progress stays out of stored outputs and tests.
+export COURSE_PROGRESS := off
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TORCH_BACKEND
 
