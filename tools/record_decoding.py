@@ -47,7 +47,8 @@ def main(rounds: int) -> None:
             layer, draw = prepare(library, key_heads)
             for batch in BATCHES:
                 for length in LENGTHS:
-                    name = (library, batch, f"{key_heads} key heads", length)
+                    what = f"{key_heads} key head{'s' * (key_heads > 1)}"
+                    name = (library, batch, what, length)
                     jobs[name] = step_of(layer, draw(batch, length))
             if key_heads == NUM_HEADS:
                 for length in LENGTHS:
