@@ -638,4 +638,145 @@ def answer(tokens):
 def answer(tokens):
     return (torch.as_tensor(tokens).cumsum(1) - 1).clamp(min=0)
 """),
+    # chapter 10
+    ("softmax_gradient", """
+def answer(weights, grad_weights):
+    out = np.zeros_like(weights)
+    for b, i in np.ndindex(weights.shape[:2]):
+        a = weights[b, i]
+        jacobian = np.diag(a) - np.outer(a, a)
+        out[b, i] = jacobian @ grad_weights[b, i]
+    return out
+"""),
+    ("softmax_gradient", """
+def answer(weights, grad_weights):
+    scores = torch.log(weights).requires_grad_()
+    torch.softmax(scores, -1).backward(grad_weights)
+    return scores.grad
+"""),
+    ("query_key_gradients", """
+def answer(g, q, k):
+    g = g / k.shape[-1] ** 0.5
+    return (np.einsum("bij,bjd->bid", g, k), np.einsum("bij,bid->bjd", g, q))
+"""),
+    ("query_key_gradients", """
+def answer(g, q, k):
+    q, k = q.clone().requires_grad_(), k.clone().requires_grad_()
+    (torch.bmm(q, k.mT) / q.shape[-1] ** 0.5).backward(g)
+    return q.grad, k.grad
+"""),
+    ("linear_gradients", """
+def answer(x, W, g):
+    flat, slopes = x.reshape(-1, len(W)), g.reshape(-1, g.shape[-1])
+    return g @ W.T, flat.T @ slopes, slopes.sum(0)
+"""),
+    ("linear_gradients", """
+def answer(x, W, g):
+    layer = nn.Linear(*W.shape, dtype=W.dtype)
+    layer.weight.data = W.T.clone()
+    x = x.clone().requires_grad_()
+    layer(x).backward(g)
+    return x.grad, layer.weight.grad.T, layer.bias.grad
+"""),
+    ("linear_gradients", """
+def answer(x, W, g):
+    grad_W, grad_b = np.zeros(W.shape), np.zeros(W.shape[1])
+    for sentence, slopes in zip(x, g):
+        for token, slope in zip(sentence, slopes):
+            grad_W += np.outer(token, slope)
+            grad_b += slope
+    return [np.einsum("bto,io->bti", g, W), grad_W, grad_b]
+"""),
+    ("embedding_gradient", """
+def answer(a, b, c, W_q, W_k, W_v):
+    return np.concatenate([a, b, c], -1) @ np.hstack([W_q, W_k, W_v]).T
+"""),
+    ("embedding_gradient", """
+def answer(a, b, c, W_q, W_k, W_v):
+    total = 0
+    for g, W in ((a, W_q), (b, W_k), (c, W_v)):
+        total = total + np.einsum("bto,io->bti", g, W)
+    return total
+"""),
+    # chapter 11
+    ("choice_of_a_row", SOFTMAX + """
+def answer(query, keys, first, second):
+    w = normalised(keys @ query / np.sqrt(query.size))
+    return np.log(w[first] / w[second])
+"""),
+    ("choice_of_a_row", """
+def answer(query, keys, i, j):
+    logs = F.log_softmax(keys @ query / len(query) ** 0.5, dim=0)
+    return (logs[i] - logs[j]).item()
+"""),
+    ("without_head", """
+def answer(weights, value, W_o, head):
+    size = value.shape[-1]
+    out = 0
+    for h in range(weights.shape[1]):
+        if h != head:
+            z = weights[:, h] @ value[:, h]
+            out = out + z @ W_o[h * size:(h + 1) * size]
+    return out
+"""),
+    ("without_head", """
+def answer(weights, value, W_o, head):
+    size = value.shape[-1]
+    z = np.concatenate(list((weights @ value).swapaxes(0, 1)), -1)
+    z[..., head * size:(head + 1) * size] = 0
+    return z @ W_o
+"""),
+    ("without_head", """
+def answer(weights, value, W_o, head):
+    gate = torch.ones(weights.shape[1], 1, 1, dtype=weights.dtype)
+    gate[head] = 0
+    return (weights @ value * gate).transpose(1, 2).flatten(2) @ W_o
+"""),
+    # chapter 12
+    ("most_attentive_head", """
+def answer(weights, reader, target):
+    found = []
+    for text, i, j in zip(weights, reader, target):
+        best, where = -1.0, None
+        for layer in range(text.shape[0]):
+            for head in range(text.shape[1]):
+                if text[layer, head, i, j] > best:
+                    best, where = text[layer, head, i, j], [layer, head]
+        found.append(where)
+    return found
+"""),
+    ("most_attentive_head", """
+def answer(weights, reader, target):
+    pairs = []
+    for w, i, j in zip(weights, reader, target):
+        flat = int(np.argmax(w[:, :, i, j]))
+        pairs.append(divmod(flat, w.shape[1]))
+    return np.array(pairs)
+"""),
+    # chapter 13
+    ("three_hot", """
+def answer(token_ids, segment_ids, a, b, c):
+    return np.hstack([np.eye(a)[token_ids], np.eye(b)[:len(token_ids)],
+                      np.eye(c)[segment_ids]])
+"""),
+    ("three_hot", """
+def answer(token_ids, segment_ids, a, b, c):
+    rows = np.zeros((len(token_ids), a + b + c), dtype=int)
+    for n, (token, segment) in enumerate(zip(token_ids, segment_ids)):
+        for column in (token, a + n, a + b + segment):
+            rows[n, column] += 1
+    return rows
+"""),
+    ("score_terms", """
+def answer(w, p, W_q, W_k):
+    B = W_q @ W_k.T / W_q.shape[1] ** 0.5
+    return [w @ B @ w.T, w @ B @ p.T, p @ B @ w.T, p @ B @ p.T]
+"""),
+    ("score_terms", """
+def answer(w, p, W_q, W_k):
+    both = torch.stack([w, p])
+    q, k = both @ W_q, both @ W_k
+    terms = torch.einsum("aid,bjd->abij", q, k) / q.shape[-1] ** 0.5
+    return terms.flatten(0, 1)
+"""),
 ]

@@ -621,4 +621,122 @@ def answer(x, gamma, beta, eps, W):
 def answer(tokens):
     return [list(range(len(row))) for row in tokens]
 """),
+    # chapter 10
+    ("softmax_gradient", "softmax-grad-diagonal", """
+def answer(a, g):
+    return g * a - g * a ** 2
+"""),
+    ("softmax_gradient", "softmax-grad-over-queries", """
+def answer(a, g):
+    return a * (g - np.einsum("bij,bij->bj", a, g)[:, None])
+"""),
+    ("softmax_gradient", "softmax-grad-plain-mean", """
+def answer(a, g):
+    return a * (g - g.sum(-1, keepdims=True) / g.shape[-1])
+"""),
+    ("query_key_gradients", "qk-grad-scale-twice", """
+def answer(g, q, k):
+    g = g / np.sqrt(q.shape[-1])
+    g = g / np.sqrt(k.shape[-1])
+    return g @ k, g.transpose(0, 2, 1) @ q
+"""),
+    ("query_key_gradients", "qk-grad-no-transpose", """
+def answer(g, q, k):
+    g = g / q.shape[-1] ** 0.5
+    return torch.bmm(g, k), torch.bmm(g, q)
+"""),
+    ("linear_gradients", "linear-grad-first", """
+def answer(x, W, g):
+    return g @ W.T, np.outer(x[0, 0], g[0, 0]) + sum(
+        np.outer(x[0, t], g[0, t]) for t in range(1, x.shape[1])), sum(g[0])
+"""),
+    ("linear_gradients", "linear-grad-mean-tokens", """
+def answer(x, W, g):
+    x2, g2 = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
+    return g @ W.T, x2.T @ g2 / len(x2), g2.mean(0)
+"""),
+    ("linear_gradients", "linear-grad-bias-one-axis", """
+def answer(x, W, g):
+    return g @ W.T, np.tensordot(x, g, axes=([0, 1], [0, 1])), sum(g)
+"""),
+    ("embedding_gradient", "paths-value-only", """
+def answer(a, b, c, W_q, W_k, W_v):
+    return np.einsum("bto,io->bti", c, W_v)
+"""),
+    ("embedding_gradient", "paths-W-reshaped", """
+def answer(a, b, c, W_q, W_k, W_v):
+    size = W_q.shape[::-1]
+    return sum(g @ W.reshape(*size) for g, W in (
+        (a, W_q), (b, W_k), (c, W_v)))
+"""),
+    # chapter 11
+    ("choice_of_a_row", "choice-of-weights", SOFTMAX + """
+def answer(query, keys, i, j):
+    w = normalised(keys @ query / np.sqrt(query.size))
+    return w[i] - w[j]
+"""),
+    ("choice_of_a_row", "choice-no-scale", SOFTMAX + """
+def answer(query, keys, i, j):
+    w = np.log(normalised(keys @ query))
+    return w[i] - w[j]
+"""),
+    ("without_head", "ablate-uniform", """
+def answer(weights, value, W_o, head):
+    scores = weights.log()
+    scores[:, head] = 0
+    return (scores.softmax(-1) @ value).transpose(1, 2).flatten(2) @ W_o
+"""),
+    ("without_head", "ablate-columns", """
+def answer(weights, value, W_o, head):
+    size, W = value.shape[-1], W_o.copy()
+    W[:, head * size:(head + 1) * size] = 0
+    z = np.concatenate(list((weights @ value).swapaxes(0, 1)), -1)
+    return z @ W
+"""),
+    ("without_head", "ablate-others", """
+def answer(weights, value, W_o, head):
+    size = value.shape[-1]
+    rows = W_o[head * size:(head + 1) * size]
+    return weights[:, head] @ value[:, head] @ rows
+"""),
+    # chapter 12
+    ("most_attentive_head", "heads-read-turned", """
+def answer(weights, reader, target):
+    found = []
+    for text, i, j in zip(weights, reader, target):
+        found.append(np.unravel_index(text[:, :, j, i].argmax(),
+                                      text.shape[:2]))
+    return found
+"""),
+    ("most_attentive_head", "heads-best-separate", """
+def answer(weights, reader, target):
+    read = np.stack([w[:, :, i, j] for w, i, j in zip(
+        weights, reader, target)])
+    return np.stack([read.sum(2).argmax(1), read.sum(1).argmax(1)], 1)
+"""),
+    # chapter 13
+    ("three_hot", "hot-no-offsets", """
+def answer(tokens, segments, a, b, c):
+    rows = np.zeros((len(tokens), a + b + c))
+    for n in range(len(tokens)):
+        for column in (tokens[n], n, segments[n]):
+            rows[n, column] = 1
+    return rows
+"""),
+    ("three_hot", "hot-order", """
+def answer(tokens, segments, a, b, c):
+    return np.hstack([np.eye(a)[tokens], np.eye(c)[segments],
+                      np.eye(b)[:len(tokens)]])
+"""),
+    ("score_terms", "terms-cross-swapped", """
+def answer(w, p, W_q, W_k):
+    return np.stack([(a @ W_q) @ (b @ W_k).T for b in (w, p)
+                     for a in (w, p)]) / np.sqrt(W_k.shape[1])
+"""),
+    ("score_terms", "terms-scale-on-one", """
+def answer(w, p, W_q, W_k):
+    q, k = w @ W_q, p @ W_k
+    first = q @ (w @ W_k).T / np.sqrt(q.shape[1])
+    return [first, q @ k.T, (p @ W_q) @ (w @ W_k).T, (p @ W_q) @ k.T]
+"""),
 ]

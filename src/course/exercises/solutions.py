@@ -697,3 +697,142 @@ def predict_parameters():
 def predict_dropped_weight():
     """A survivor is divided by the share that survives, 0.75."""
     return 0.3 / (1 - 0.25)
+
+
+# -- chapter 10: gradients --------------------------------------------------
+
+def softmax_gradient(weights, grad_weights):
+    """Carry a gradient back through the softmax.
+
+    weights: (batch, query_len, key_len), what the softmax gave; each row
+    sums to 1.
+    grad_weights: the same shape, the slope of the loss for each weight.
+    Returns the same shape: the slope of the loss for each score.
+    """
+    average = (weights * grad_weights).sum(axis=-1, keepdims=True)
+    return weights * (grad_weights - average)
+
+
+def query_key_gradients(grad_scaled, query, key):
+    """Carry a gradient back from the scaled scores to queries and keys.
+
+    grad_scaled: (batch, query_len, key_len), the slope of the loss for each
+    entry of query @ key.swapaxes(-2, -1) / sqrt(head_dim).
+    query: (batch, query_len, head_dim), key: (batch, key_len, head_dim).
+    Returns the tuple (grad_query, grad_key), shaped like query and key.
+    """
+    scale = 1 / np.sqrt(key.shape[-1])
+    grad_query = grad_scaled @ key * scale
+    grad_key = grad_scaled.swapaxes(-2, -1) @ query * scale
+    return grad_query, grad_key
+
+
+def linear_gradients(x, W, grad_y):
+    """Carry a gradient back through y = x @ W + b, for a batch.
+
+    x: (batch, seq_len, in_features), W: (in_features, out_features).
+    grad_y: (batch, seq_len, out_features), the slope of the loss for y. The
+    loss is one number for the whole batch.
+    Returns the tuple (grad_x, grad_W, grad_b), shaped like x, W and b.
+    """
+    grad_x = grad_y @ W.T
+    grad_W = np.einsum("bti,bto->io", x, grad_y)
+    grad_b = grad_y.sum(axis=(0, 1))
+    return grad_x, grad_W, grad_b
+
+
+def embedding_gradient(grad_q, grad_k, grad_v, W_q, W_k, W_v):
+    """Give the gradient of the embeddings of a self-attention layer.
+
+    The embeddings x are used three times: q = x @ W_q, k = x @ W_k and
+    v = x @ W_v.
+    grad_q, grad_k, grad_v: (batch, seq_len, width), the slopes of the loss
+    for q, k and v.
+    W_q, W_k, W_v: (embed_dim, width).
+    Returns (batch, seq_len, embed_dim).
+    """
+    return grad_q @ W_q.T + grad_k @ W_k.T + grad_v @ W_v.T
+
+
+# -- chapter 11: learning to attend -----------------------------------------
+
+def choice_of_a_row(query, keys, first, second):
+    """Say how much more one word weighs than another, as a logarithm.
+
+    query: (head_dim,), keys: (key_len, head_dim). The weights are the
+    softmax of the scaled scores over all keys.
+    first, second: places of two words among the keys.
+    Returns one number: log(weight of first) - log(weight of second).
+    """
+    return query @ (keys[first] - keys[second]) / np.sqrt(keys.shape[-1])
+
+
+def without_head(weights, value, W_o, head):
+    """Give the output of attention with one head switched off.
+
+    The weights of that head are set to 0, so that it adds nothing; all else
+    stays.
+    weights: (batch, num_heads, query_len, key_len).
+    value: (batch, num_heads, key_len, head_dim).
+    W_o: (num_heads * head_dim, embed_dim).
+    head: the number of the head.
+    Returns (batch, query_len, embed_dim).
+    """
+    kept = weights.copy()
+    kept[:, head] = 0.0
+    heads = kept @ value
+    batch, num_heads, query_len, head_dim = heads.shape
+    merged = heads.transpose(0, 2, 1, 3).reshape(
+        batch, query_len, num_heads * head_dim)
+    return merged @ W_o
+
+
+# -- chapter 12: heads of a real model --------------------------------------
+
+def most_attentive_head(weights, reader, target):
+    """Find, for every text, the head that reads one word from another.
+
+    weights: (texts, num_layers, num_heads, query_len, key_len).
+    reader, target: (texts,) whole numbers, for each text the place of the
+    word that reads and of the word that is read.
+    Returns (texts, 2): the layer and the head in which the reader gives the
+    largest weight to the target.
+    """
+    texts = np.arange(len(weights))
+    read = weights[texts, :, :, reader, target]
+    best = read.reshape(len(weights), -1).argmax(axis=1)
+    return np.stack(np.unravel_index(best, read.shape[1:]), axis=1)
+
+
+# -- chapter 13: adding embeddings ------------------------------------------
+
+def three_hot(token_ids, segment_ids, num_tokens, num_positions,
+              num_segments):
+    """Put the one-hot rows of token, position and segment side by side.
+
+    token_ids, segment_ids: (seq_len,) whole numbers.
+    num_tokens, num_positions, num_segments: the lengths of the three tables.
+    Returns (seq_len, num_tokens + num_positions + num_segments): zeros, and
+    three ones in each row, so that the product with the three tables, one
+    below the other in this order, adds the three embeddings.
+    """
+    places = np.arange(len(token_ids))
+    rows = np.zeros((len(places), num_tokens + num_positions + num_segments))
+    rows[places, token_ids] = 1
+    rows[places, num_tokens + places] = 1
+    rows[places, num_tokens + num_positions + segment_ids] = 1
+    return rows
+
+
+def score_terms(word, position, W_q, W_k):
+    """Split the scaled scores of a sum of embeddings into four terms.
+
+    word, position: (seq_len, embed_dim); the embeddings are word + position.
+    W_q, W_k: (embed_dim, head_dim).
+    Returns (4, seq_len, seq_len): word with word, word with position,
+    position with word, position with position. The query is named first.
+    """
+    scale = 1 / np.sqrt(W_k.shape[-1])
+    return np.stack([(asks @ W_q) @ (answers @ W_k).T * scale
+                     for asks in (word, position)
+                     for answers in (word, position)])

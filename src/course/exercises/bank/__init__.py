@@ -8,7 +8,7 @@ the course calls ``course.exercises.registry.register`` itself.
 import importlib
 
 CHAPTERS = ("ch01", "ch02", "ch03", "ch04", "ch05", "ch06", "ch07", "ch08",
-            "ch09")
+            "ch09", "ch10", "ch11", "ch12", "ch13")
 
 
 def load() -> None:
