@@ -18,7 +18,8 @@ export COURSE_PROGRESS := off
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TORCH_BACKEND
 
-.PHONY: help ready book test serve notebooks picture lint lock newest clean
+.PHONY: help ready book test serve notebooks picture mutation lint lock \
+	newest clean
 .DEFAULT_GOAL := help
 
 help: ## show what can be made
@@ -40,6 +41,10 @@ notebooks: ready ## run the notebooks and store their outputs (ONLY=06)
 
 picture: ready ## draw the picture of the landing page again
 	@$(BIN)/python tools/picture.py
+
+mutation: ready ## change the core a thousand times: do the tests notice?
+	@$(BIN)/python -m pip install -q -r requirements/mutation.txt
+	@$(BIN)/python tools/mutation.py
 
 lint: ready ## check style, imports and notebooks, without running them
 	@$(BIN)/ruff check .

@@ -63,7 +63,8 @@ def key_the_cache(app: Sphinx, config: Config) -> None:
 
 def sources_key(root: Path) -> str:
     """Hash all that a notebook's outputs depend on besides its own cells."""
-    paths = [path for pattern in ("src/**/*.py", "requirements/*.txt",
+    paths = [path for pattern in ("src/**/*.py", "requirements/core.txt",
+                                  "requirements/torch.txt",
                                   "chapters/data/**/*", "chapters/*.py")
              for path in root.glob(pattern) if path.is_file()]
     key = hashlib.sha256(sys.version.encode())

@@ -19,7 +19,7 @@ NOT_OURS = {"region"}
 # What sticks out of the window, unless it scrolls in a box of its own.
 STICKS_OUT = """() => [...document.querySelectorAll('article *')].filter(
   e => e.getBoundingClientRect().right > innerWidth + 1
-    && !e.closest('pre, mjx-container, .math, .output, '
+    && !e.closest('pre, mjx-container, .math, .output, .headerlink, '
                   + '.pst-scrollable-table-container')
   ).map(e => e.tagName + ' ' + e.textContent.trim().slice(0, 60))"""
 UNSET_MATH = """() => document.querySelectorAll(

