@@ -27,6 +27,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import tomllib
+
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "_build" / "mutation"
 CONFIG = ROOT / "tools" / "mutation.toml"
@@ -36,7 +38,7 @@ SOCKET = "server.sock"
 
 TESTS = [f"tests/test_{name}.py" for name in (
     "cases", "masks", "bad_input", "shapes", "layer", "attention",
-    "gradients", "backward", "block", "decoding", "properties", "mirror")]
+    "gradients", "backward", "properties", "mirror")]
 #: These start interpreters or look at files: no mutant needs them.
 SLOW = ("not (needs_numpy_alone or load_torch or import or ruff or columns "
         "or written_apart)")
@@ -51,19 +53,22 @@ def prepare() -> None:
     shutil.copy(ROOT / "pyproject.toml", WORK)
     run("cosmic-ray", "init", "tools/mutation.toml", str(SESSION))
     run("cr-filter-operators", str(SESSION), "tools/mutation.toml")
-    print(f"{skip_what_is_no_program()} mutants are no Python: skipped")
+    print(f"{skip_some()} mutants are no Python, or not of the core: skipped",
+          flush=True)
 
 
-def skip_what_is_no_program() -> int:
-    """Skip mutants that no test needs to see, as Python refuses them.
+def skip_some() -> int:
+    """Skip mutants that no test of the core needs to see.
 
-    The star of ``*args`` counts as a multiplication to Cosmic Ray.
+    Python itself refuses some: the star of ``*args`` counts as a
+    multiplication to Cosmic Ray. And some checks serve other modules alone.
     """
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
     from cosmic_ray.work_db import WorkDB, use_db
     from cosmic_ray.work_item import WorkerOutcome, WorkResult
 
+    foreign = checks_of_other_modules()
     skipped = 0
     with use_db(str(SESSION), WorkDB.Mode.open) as database:
         for item in list(database.pending_work_items):
@@ -71,6 +76,12 @@ def skip_what_is_no_program() -> int:
             operator = get_operator(mutation.operator_name)(
                 **(mutation.operator_args or {}))
             source = (WORK / mutation.module_path).read_text("utf-8")
+            if mutation.definition_name in foreign:
+                skipped += 1
+                database.set_result(item.job_id, WorkResult(
+                    worker_outcome=WorkerOutcome.SKIPPED,
+                    output="not of the core"))
+                continue
             mutant = mutate_code(source, operator, mutation.occurrence)
             try:
                 ast.parse(mutant)
@@ -80,6 +91,21 @@ def skip_what_is_no_program() -> int:
                     worker_outcome=WorkerOutcome.SKIPPED,
                     output="not a program"))
     return skipped
+
+
+def checks_of_other_modules() -> set[str]:
+    """Name the functions of _checks that no core module uses."""
+    folder = WORK / "src" / "self_attention"
+    calls = {node.name: {n.id for n in ast.walk(node)
+                         if isinstance(n, ast.Name)}
+             for node in ast.parse((folder / "_checks.py").read_text()).body
+             if isinstance(node, ast.FunctionDef)}
+    used = {alias.name for name in ("numpy_reference", "torch_eager",
+                                    "torch_fused")
+            for node in ast.parse((folder / f"{name}.py").read_text()).body
+            if isinstance(node, ast.ImportFrom) for alias in node.names}
+    used |= {name for user in used & set(calls) for name in calls[user]}
+    return set(calls) - used
 
 
 def run(tool: str, *arguments: str) -> None:
@@ -107,10 +133,11 @@ def serve(ready: int) -> None:
     import pytest  # noqa: F401
     import torch.func  # noqa: F401
 
-    if os.fork() == 0:
-        os._exit(run_quietly(learn))
-    if os.wait()[1] != 0:
-        os._exit(1)  # the end of the pipe tells why
+    if not (WORK / "known.json").exists():
+        if os.fork() == 0:
+            os._exit(run_quietly(learn))
+        if os.wait()[1] != 0:
+            os._exit(1)  # the end of the pipe tells why
     whole = {path: (WORK / path).read_text("utf-8").split("\n")
              for path in tomllib.loads(CONFIG.read_text("utf-8"))[
                  "cosmic-ray"]["module-path"]}
