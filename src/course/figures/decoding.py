@@ -172,8 +172,9 @@ def step_lines(lengths: ArrayLike,
         ax.legend(fontsize=9, handlelength=3, loc="upper left")
     axes[0].set_ylabel(label)
     low, high = axes[0].get_ylim()
-    axes[0].set_ylim(low, high * (high / low) ** 0.25)  # room for the legend
-    if high < 30 * low:  # too short for powers of ten alone
+    high *= (high / low) ** 0.25  # room for the legend
+    axes[0].set_ylim(low, high)
+    if high < 60 * low:  # too short for powers of ten alone
         ticks = [n * 10.0**power for power in range(-6, 15)
                  for n in (1, 2, 5) if low <= n * 10.0**power <= high]
         axes[0].set_yticks(ticks, [f"{tick:g}" for tick in ticks])
