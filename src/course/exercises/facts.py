@@ -94,7 +94,10 @@ def _about_infinite(mine: ndarray) -> list[str]:
     facts = []
     for test, name in ((np.isnan, "NaN"), (np.isinf, "infinite")):
         hit = test(mine)
-        if hit.any():
+        if hit.all():
+            facts.append(f"It is {name}." if mine.ndim == 0 else
+                         f"Every number is {name}.")
+        elif hit.any():
             first = tuple(int(n) for n in np.argwhere(hit)[0])
             facts.append(f"{int(hit.sum())} of {mine.size} numbers are "
                          f"{name}, the first at {first}.")
@@ -104,12 +107,15 @@ def _about_infinite(mine: ndarray) -> list[str]:
 def _about_order(mine: ndarray, right: ndarray,
                  case: Case) -> Iterator[str]:
     factor = _constant_factor(mine, right)
+    if mine.size > 1 and same(mine, np.zeros_like(mine)):
+        yield "Every number is 0."
     if factor is not None:
         yield (f"Every number is {factor:.4g} times the right one"
                f"{_name_of(factor, case)}.")
-    difference = mine - right
+    with np.errstate(invalid="ignore"):  # inf - inf
+        difference = mine - right
     largest = max(1.0, float(np.abs(right).max(initial=0)))
-    if np.isfinite(difference).all() and difference.size and (
+    if np.isfinite(difference).all() and difference.size > 1 and (
             np.ptp(difference) < 1e-6 * largest):
         yield (f"Every number is off by the same amount, "
                f"{difference.flat[0]:+.4g}.")
@@ -140,6 +146,10 @@ def _name_of(factor: float, case: Case) -> str:
                             (f"1/{name}", 1 / size)):
             if math.isclose(factor, value, rel_tol=1e-3):
                 return f", which is {text} ({name} = {size})"
+    for (name, size), (other, length) in itertools.permutations(
+            case.dims.items(), 2):
+        if math.isclose(factor, math.sqrt(size / length), rel_tol=1e-3):
+            return f", which is √({name}/{other}) = √({size}/{length})"
     return ""
 
 
@@ -163,8 +173,10 @@ def _about_sums(exercise: Exercise, mine: ndarray,
             return [f"Your weights sum to 1 over axis {axis} ({name}) instead "
                     "of the last one."]
     sums = mine.sum(-1)
-    return [f"Rows must sum to 1; yours sum to {sums.min():.3g} ... "
-            f"{sums.max():.3g}."]
+    low, high = f"{sums.min():.3g}", f"{sums.max():.3g}"
+    sums_are = f"all sum to {low}" if low == high else (
+        f"sum to anything from {low} to {high}")
+    return [f"Rows must sum to 1; yours {sums_are}."]
 
 
 def _about_places(exercise: Exercise, mine: ndarray,

@@ -36,7 +36,7 @@ TIME_LIMIT = 2.0
 
 
 def check(exercise: Any, answer: Any = None, *, seed: int | None = None,
-          time_limit: float = TIME_LIMIT) -> Result:
+          time_limit: float = TIME_LIMIT, note: bool = True) -> Result:
     """Check an answer, and say which mistake it shows.
 
     Args:
@@ -46,6 +46,7 @@ def check(exercise: Any, answer: Any = None, *, seed: int | None = None,
         seed: Draws the inputs; a fresh one if None. Every result tells its
             seed, so that a check can be repeated.
         time_limit: Seconds that all runs together may take.
+        note: Whether to keep the try in the progress.
 
     Returns:
         What was found. In a notebook it shows itself.
@@ -64,7 +65,8 @@ def check(exercise: Any, answer: Any = None, *, seed: int | None = None,
         result = _checked(task, answer, seed, time_limit)
         result.seed = seed
     result.milliseconds = (time.perf_counter() - started) * 1e3
-    ledger.note(result, answer)
+    if note:
+        ledger.note(result, answer)
     return result
 
 
@@ -444,9 +446,10 @@ def _name_several(result: Result, findings: Sequence[Finding],
     result.title = f"Your numbers are exactly those of {'; or '.join(labels)}."
     result.alternatives = [tuple(mistake.id for mistake in finding)
                            for finding in findings]
-    result.effects = [" ".join(mistake.effect_on(case)
-                               for mistake in finding)
-                      for finding in findings]
+    result.effects = ["For {}: {}".format(
+        " together with ".join(mistake.label for mistake in finding),
+        " ".join(mistake.effect_on(case) for mistake in finding))
+        for finding in findings]
     result.question = findings[0][0].question
 
 

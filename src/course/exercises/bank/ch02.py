@@ -181,7 +181,7 @@ def _tiny_query() -> Case:
     return Case("two keys", {
         "query": np.array([2.0, 0.0]),
         "keys": np.array([[1.0, 1.0], [3.0, 0.0]]),
-        "values": np.array([[4.0, 0.0], [0.0, 8.0]])})
+        "values": np.array([[4.0, 1.0], [0.0, 8.0]])})
 
 
 def _scores(s: State) -> ndarray:

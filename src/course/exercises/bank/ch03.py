@@ -52,6 +52,14 @@ def tiny_square_attention() -> Case:
         "value": np.array([[[4.0, 0.0], [0.0, 8.0]]])})
 
 
+def _tiny_batch() -> Case:
+    return Case("two sentences of two words", {
+        "query": np.array([[[2.0, 0.0], [1.0, 1.0]],
+                           [[0.0, 1.0], [1.0, 0.0]]]),
+        "key": np.array([[[1.0, 0.0], [1.0, 2.0]],
+                         [[0.0, 3.0], [1.0, 1.0]]])})
+
+
 def _sentence(rng: Generator) -> list[Case]:
     def case(name: str, query_len: int, key_len: int, head_dim: int,
              value_dim: int) -> Case:
@@ -79,7 +87,7 @@ register(Exercise(
     solution=solutions.attention_scores,
     stages={"scores": ATTENTION["scores"]}, cases=queries_and_keys,
     mistakes=score_mistakes(), axes=WEIGHTS_AXES,
-    tiny=tiny_square_attention,
+    tiny=_tiny_batch,
     hints=("How many scores are there for 5 queries and 7 keys, and which "
            "axis is summed away?",
            "The last axis of the queries must meet the last axis of the "

@@ -48,9 +48,15 @@ def _rows(rng: Generator) -> list[Case]:
 
 
 def _tiny_rows() -> Case:
-    return Case("two queries, three keys", {
-        "x": np.array([[[0.0, np.log(2), np.log(5)],
-                        [np.log(3), 0.0, 0.0]]])})
+    return Case("two queries, two keys; one score of 800", {
+        "x": np.array([[[0.0, np.log(3)], [0.0, 800.0]]])})
+
+
+def _tiny_scaled() -> Case:
+    return Case("one query, three keys, width 4", {
+        "query": np.array([[[2.0, 1.0, 0.0, 1.0]]]),
+        "key": np.array([[[2.0, 0.0, 1.0, 0.0], [0.0, 2.0, 0.0, 0.0],
+                          [3.0, 1.0, 0.0, 1.0]]])})
 
 
 def _pointer_mistakes() -> list[Mistake]:
@@ -85,7 +91,7 @@ register(Exercise(
     stages={name: ATTENTION[name] for name in ("scores", "scaled")},
     cases=queries_and_keys,
     mistakes=[*score_mistakes(), *scale_mistakes()], axes=WEIGHTS_AXES,
-    tiny=tiny_square_attention,
+    tiny=_tiny_scaled,
     hints=("A dot product of d independent terms has the variance d. What "
            "is its standard deviation?",
            "Divide by the square root of the width of one key.",
@@ -117,7 +123,7 @@ register(Exercise(
     solution=solutions.attention, imports=(SOFTMAX,), stages=ATTENTION,
     cases=with_values, mistakes=attention_mistakes(),
     axes=("batch", "query_len", "value_dim"), probe=probes.weights_used,
-    tiny=tiny_attention,
+    tiny=tiny_square_attention,
     hints=("What is the shape after each of the four steps: scores, scale, "
            "softmax, average?",
            "(batch, query_len, key_len) three times, then (batch, query_len, "

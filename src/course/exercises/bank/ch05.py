@@ -149,6 +149,9 @@ register(Exercise(
         -1, s.x.shape[1], s.x.shape[2] // s.num_heads)},
     cases=tokens_with_heads, mistakes=_flat_mistakes(),
     axes=("batch·num_heads", "seq_len", "head_dim"),
+    tiny=lambda: Case("two sequences of two tokens, two heads", {
+        "x": np.arange(16.0).reshape(2, 2, 4), "num_heads": 2},
+        {"batch": 2, "seq_len": 2, "num_heads": 2, "head_dim": 2}),
     hints=("What does the first head of sequence 0 hold for "
            "x = np.arange(24).reshape(1, 4, 6) and 2 heads?",
            "The shape is right, the numbers are not: the reshape cut across "

@@ -533,7 +533,7 @@ register(Exercise(
     cases=scores_and_mask,
     mistakes=[*use_mistakes("scores"),
               *softmax_mistakes("masked", masked=True)],
-    axes=WEIGHTS_AXES, styles=MASK_STYLES, tiny=_tiny_masked,
+    axes=WEIGHTS_AXES, styles=MASK_STYLES, tiny=_tiny_square,
     hints=("What must a score be so that exp makes it 0?",
            "Put -inf where the mask is False, before the softmax.",
            "softmax(np.where(attention_mask, scores, -np.inf)).")))
@@ -597,6 +597,10 @@ register(Exercise(
         ~s.attention_mask, s.num_heads, axis=0)},
     cases=_mask_and_heads, mistakes=_every_head_mistakes(),
     axes=("batch·num_heads", "query_len", "key_len"), boolean=True,
+    tiny=lambda: Case("two sequences, two heads", {
+        "attention_mask": np.array([[[True, False], [True, True]],
+                                    [[True, True], [False, True]]]),
+        "num_heads": 2}),
     hints=("For 2 sequences and 2 heads: m0 m0 m1 m1 or m0 m1 m0 m1?",
            "The heads of sequence 0 come first: m0 m0 m1 m1.",
            "np.repeat repeats each entry; np.tile repeats the whole.")))
@@ -611,6 +615,9 @@ register(Exercise(
     stages={"mean": lambda s: np.where(
         _kept(s), s.x, 0).sum(1) / np.asarray(s.lengths)[:, None]},
     cases=_mean_inputs, mistakes=_mean_mistakes(), axes=("batch", "width"),
+    tiny=lambda: Case("lengths 1 and 2", {
+        "x": np.array([[[4.0], [100.0]], [[2.0], [6.0]]]),
+        "lengths": np.array([1, 2])}),
     hints=("Which rows may take part, and how many are they?",
            "Set the padding rows to 0, sum, divide by the lengths.",
            "np.where(kept[:, :, None], x, 0).sum(axis=1) / "

@@ -154,11 +154,20 @@ def _tiny_output() -> Case:
          "embed_dim": 2})
 
 
+def _tiny_parts() -> Case:
+    return Case("2 heads of width 2, 1 token", {
+        "heads": np.array([[[[1.0, -3.0]], [[2.0, 4.0]]]]),
+        "W_o": np.array([[0.0, 1.0], [-1.0, 2.0], [1.0, 0.0], [3.0, 1.0]])},
+        {"batch": 1, "num_heads": 2, "seq_len": 1, "head_dim": 2,
+         "embed_dim": 2})
+
+
 def _tiny_through() -> Case:
-    row = np.array([[[1.0, 0.0, 2.0, 1.0], [0.0, 2.0, 1.0, 0.0]]])
-    return Case("2 heads, 2 tokens", {
-        "q": row, "k": row[:, ::-1] * 2, "v": row * 4, "num_heads": 2},
-        {"batch": 1, "num_heads": 2, "seq_len": 2, "head_dim": 2})
+    row = np.array([[[1.0, 0.0, 2.0, 1.0, 0.0, 1.0],
+                     [0.0, 2.0, 1.0, 0.0, 1.0, 1.0]]])
+    return Case("3 heads of width 2, 2 tokens", {
+        "q": row, "k": row[:, ::-1] * 2, "v": row * 4, "num_heads": 3},
+        {"batch": 1, "num_heads": 3, "seq_len": 2, "head_dim": 2})
 
 
 register(Exercise(
@@ -223,7 +232,7 @@ register(Exercise(
     stages={"parts": lambda s: s.heads @ s.W_o.reshape(
         s.heads.shape[1], s.heads.shape[3], -1)},
     cases=_with_output, mistakes=_contribution_mistakes(),
-    axes=("batch", "num_heads", "seq_len", "embed_dim"), tiny=_tiny_output,
+    axes=("batch", "num_heads", "seq_len", "embed_dim"), tiny=_tiny_parts,
     hints=("Which rows of W_o meet the features of head 1?",
            "The rows head_dim to 2 * head_dim - 1. Give W_o an axis for "
            "heads.",
@@ -242,6 +251,9 @@ register(Exercise(
         -1, s.num_heads, *s.x.shape[1:]))},
     cases=heads_in_one_axis, mistakes=_from_the_batch_mistakes(),
     axes=("batch", "seq_len", "width"),
+    tiny=lambda: Case("two sequences of two tokens, two heads", {
+        "x": np.arange(8.0).reshape(4, 2, 1), "num_heads": 2},
+        {"batch": 2, "num_heads": 2, "seq_len": 2, "head_dim": 1}),
     hints=("What stands in row 0 for x = np.arange(12).reshape(2, 3, 2) and "
            "2 heads, and what should?",
            "The head needs an axis of its own before it can move.",

@@ -301,6 +301,25 @@ def _cross_mistakes() -> list[Mistake]:
     ]
 
 
+def _tiny_cross() -> Case:
+    return Case("two words, two words of memory", {
+        "x": np.array([[[1.0, 0.0], [0.0, 2.0]]]),
+        "memory": np.array([[[2.0, 1.0], [0.0, 1.0]]]),
+        "W_q": np.array([[1.0, 1.0], [0.0, 1.0]]),
+        "W_k": np.array([[1.0, 0.0], [2.0, 1.0]]),
+        "W_v": np.array([[2.0, 0.0], [1.0, 1.0]])})
+
+
+def _tiny_layer() -> Case:
+    return Case("two words, two heads of width 1", {
+        "x": np.array([[[1.0, 0.0], [1.0, 2.0]]]),
+        "W_q": np.array([[1.0, 1.0], [0.0, 1.0]]),
+        "W_k": np.array([[1.0, 0.0], [2.0, 1.0]]),
+        "W_v": np.array([[2.0, 0.0], [1.0, 1.0]]),
+        "W_o": np.array([[1.0, 3.0], [0.0, 1.0]]), "num_heads": 2},
+        {"batch": 1, "num_heads": 2, "seq_len": 2, "head_dim": 1})
+
+
 register(Exercise(
     id="multi_head_attention", title="The whole layer as a function",
     chapter=CHAPTER, difficulty=3, minutes=20,
@@ -309,6 +328,7 @@ register(Exercise(
     solution=solutions.multi_head_attention, imports=(SOFTMAX,),
     stages=layer_stages(), cases=layer_inputs, mistakes=layer_mistakes(),
     axes=("batch", "seq_len", "embed_dim"), probe=probes.influence("x"),
+    tiny=_tiny_layer,
     hints=("What shape has your array after each step?",
            "(batch, num_heads, seq_len, head_dim) from the separation to the "
            "combination; the scores are (batch, num_heads, seq_len, "
@@ -341,6 +361,8 @@ register(Exercise(
     names=("query", "key", "value"),
     axes=("batch", "num_heads", "seq_len", "head_dim"),
     source="https://github.com/tenstorrent/tt-metal/pull/41731",
+    tiny=lambda: Case("one token, two heads of width 2", {
+        "packed": np.arange(12.0).reshape(1, 1, 12), "num_heads": 2}),
     hints=("Which columns hold the key of head 0?",
            "The last axis is (3, num_heads, head_dim) in that order.",
            "Reshape to five axes; bring the axis of length 3 to the front "
@@ -357,6 +379,10 @@ register(Exercise(
     cases=_linear_inputs, mistakes=_linear_mistakes(),
     axes=("batch", "out_dim"),
     source="https://github.com/AaltoML/SUQ/issues/2",
+    tiny=lambda: Case("one row", {
+        "x": np.array([[1.0, 2.0]]),
+        "weight": np.array([[1.0, 2.0], [3.0, 4.0]]),
+        "bias": np.array([10.0, 20.0])}),
     hints=("Which axis of (out_dim, in_dim) must meet the features of x?",
            "The last one, so the weight is transposed.",
            "x @ weight.T + bias.")))
@@ -369,6 +395,7 @@ register(Exercise(
     solution=solutions.cross_attention, imports=(SOFTMAX,), stages=CROSS,
     cases=_cross_inputs, mistakes=_cross_mistakes(),
     axes=("batch", "query_len", "head_dim"),
+    tiny=_tiny_cross,
     hints=("One row of the result belongs to a token of which sequence?",
            "The decoder asks (queries from x); the encoder answers (keys and "
            "values from memory).",

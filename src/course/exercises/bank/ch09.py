@@ -148,15 +148,21 @@ def _numbering_mistakes() -> list[Mistake]:
 
 
 def _tiny_tokens() -> Case:
-    return Case("one token", {
-        "x": np.array([[[1.0, 3.0, 5.0, 7.0]]]), "gamma": np.full(4, 2.0),
-        "beta": np.full(4, 1.0), "eps": 0.0, "W": np.eye(4)[::-1] / 2})
+    return Case("two tokens, eps = 4", {
+        "x": np.array([[[1.0, 3.0, 5.0, 7.0], [0.0, 0.0, 8.0, 0.0]]]),
+        "gamma": np.full(4, 3.0), "beta": np.full(4, 1.0), "eps": 4.0})
+
+
+def _tiny_block() -> Case:
+    case = _tiny_tokens()
+    case.arguments["W"] = np.eye(4, k=1) / 2
+    return case
 
 
 def _tiny_dropped() -> Case:
-    return Case("one query, rate 0.25", {
-        "weights": np.array([[0.5, 0.25, 0.25]]),
-        "kept": np.array([[True, False, True]]), "rate": 0.25})
+    return Case("one query, rate 0.2", {
+        "weights": np.array([[0.5, 0.3, 0.2]]),
+        "kept": np.array([[True, False, True]]), "rate": 0.2})
 
 
 def _tiny_feed() -> Case:
@@ -239,7 +245,7 @@ register(Exercise(
     stages={"output": lambda s: s.x + normalise(
         s.x, s.gamma, s.beta, s.eps) @ s.W},
     cases=_with_matrix, mistakes=residual_mistakes("pre"),
-    axes=("batch", "seq_len", "width"), tiny=_tiny_tokens,
+    axes=("batch", "seq_len", "width"), tiny=_tiny_block,
     hints=("What is added to what?",
            "x itself goes round the normalisation.",
            "x + normalise(x) @ W.")))
@@ -252,7 +258,7 @@ register(Exercise(
     stages={"output": lambda s: normalise(
         s.x + s.x @ s.W, s.gamma, s.beta, s.eps)},
     cases=_with_matrix, mistakes=residual_mistakes("post"),
-    axes=("batch", "seq_len", "width"), tiny=_tiny_tokens,
+    axes=("batch", "seq_len", "width"), tiny=_tiny_block,
     hints=("What exactly is normalised?",
            "First the sum, then the normalisation.",
            "normalise(x + x @ W).")))
@@ -266,6 +272,8 @@ register(Exercise(
     stages={"ids": lambda s: np.maximum(np.cumsum(s.tokens, 1) - 1, 0)},
     cases=_numbered, mistakes=_numbering_mistakes(),
     axes=("batch", "seq_len"),
+    tiny=lambda: Case("two places of padding, then three tokens", {
+        "tokens": np.array([[False, False, True, True, True]])}),
     hints=("Which position has the first token after two places of padding?",
            "Count the tokens up to and with each place, minus 1.",
            "np.cumsum counts; np.maximum keeps the padding at 0.")))

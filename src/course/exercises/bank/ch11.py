@@ -205,10 +205,13 @@ def _tiny_choice() -> Case:
 
 
 def _tiny_ablation() -> Case:
-    return Case("two heads, two words", {
+    return Case("two sequences of two words, two heads; head 1 is off", {
         "weights": np.array([[[[0.5, 0.5], [1.0, 0.0]],
-                              [[0.25, 0.75], [0.0, 1.0]]]]),
-        "value": np.array([[[[2.0], [4.0]], [[8.0], [0.0]]]]),
+                              [[0.25, 0.75], [0.0, 1.0]]],
+                             [[[0.0, 1.0], [0.5, 0.5]],
+                              [[1.0, 0.0], [0.5, 0.5]]]]),
+        "value": np.array([[[[2.0], [4.0]], [[8.0], [0.0]]],
+                           [[[6.0], [0.0]], [[4.0], [2.0]]]]),
         "W_o": np.array([[1.0, 2.0], [3.0, 1.0]]), "head": 1})
 
 

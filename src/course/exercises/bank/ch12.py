@@ -119,12 +119,14 @@ def _head_mistakes() -> list[Mistake]:
 
 
 def _tiny() -> Case:
-    weights = np.zeros((1, 2, 2, 2, 2))
-    weights[0, :, :, 0, 1] = [[0.5, 0.2], [0.1, 0.9]]
-    weights[0, :, :, 1, 0] = [[0.3, 0.6], [0.4, 0.1]]
-    weights[0, :, :, [0, 1], [0, 1]] = 1 - weights[0, :, :, [0, 1], [1, 0]]
-    return Case("one text, two layers of two heads", {
-        "weights": weights, "reader": np.array([0]), "target": np.array([1])})
+    heads = np.array([[[[1, 2, 9], [6, 7, 5]], [[5, 8, 5], [4, 1, 6]]],
+                      [[[3, 7, 2], [5, 4, 6]], [[6, 7, 5], [1, 8, 2]]]]) / 10
+    weights = np.empty((2, 2, 3, 2, 2))
+    weights[..., 0, 1], weights[..., 1, 0] = heads[:, 0], heads[:, 1]
+    weights[..., 0, 0], weights[..., 1, 1] = 1 - heads[:, 0], 1 - heads[:, 1]
+    return Case("two texts of two words, two layers of three heads", {
+        "weights": weights, "reader": np.array([0, 1]),
+        "target": np.array([1, 0])})
 
 
 register(Exercise(
