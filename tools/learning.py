@@ -47,8 +47,8 @@ def trained(layers: int, heads: int, at: str, steps: int,
 def experiments(model: PronounModel, held_out: Sentences) -> dict[str, object]:
     """Change the weights of a model with two layers and two heads."""
     edits: dict[str, Edit] = {
-        f"head {head + 1} of layer {layer + 1} off": switch_off(layer, head)
-        for layer in (0, 1) for head in (0, 1)}
+        f"{name} layer: head {head} off": switch_off(layer, head)
+        for layer, name in enumerate(("first", "second")) for head in (0, 1)}
     not_to = hide(held_out.adjective)
     from_it = change_row(0, held_out.it, not_to)
     from_nouns = together(change_row(0, held_out.animal, not_to),
@@ -59,6 +59,8 @@ def experiments(model: PronounModel, held_out: Sentences) -> dict[str, object]:
         "even row": change_row(1, held_out.it, evenly(held_out.words)),
         "adjective hidden from it": from_it,
         "adjective hidden from the nouns": from_nouns,
+        "adjective hidden from it, second layer": change_row(
+            1, held_out.it, not_to),
     }
     result: dict[str, object] = {
         name: round(accuracy(model, held_out, edit=edit), 4)

@@ -18,7 +18,7 @@ from course.figures.style import (
 __all__ = ["LinePanel", "accuracy_bars", "learning_lines", "score_tables",
            "seed_strips", "word_lines"]
 
-#: How the lines of the first, second, ... head are drawn.
+#: How the lines of head 0, head 1 are drawn.
 _HEAD_STYLES = ((COLOURS["query"], "-"), (INK, (0, (2, 1))))
 #: Pale paints behind a painted word; its name is printed beside it.
 _PAINTS = {"red": "#f6c4bd", "green": "#bfe3c8", "blue": "#bcd6f2",
@@ -63,7 +63,7 @@ def word_lines(panels: Sequence[LinePanel], *, columns: int = 2) -> Figure:
     if heads > 1:
         handles = [axes.flat[0].plot([], [], color=colour, linestyle=style)[0]
                    for colour, style in _HEAD_STYLES[:heads]]
-        fig.legend(handles, [f"head {h + 1}" for h in range(heads)],
+        fig.legend(handles, [f"head {h}" for h in range(heads)],
                    loc="outside lower center", ncols=heads)
     return fig
 
@@ -112,8 +112,7 @@ def learning_lines(steps: ArrayLike,
         steps: Steps at which the numbers were taken.
         panels: For each the label of its axis, and its lines by name.
     """
-    styles = [(COLOURS["query"], "-", "o"), (COLOURS["key"], "--", "s"),
-              (COLOURS["embedding"], ":", "^")]
+    styles = [(INK, "-", "o"), ("#6f7b83", "--", "s"), (INK, ":", "^")]
     fig = new_figure(7, 1.45 * len(panels) + 0.5)
     axes = fig.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for ax, (label, lines) in zip(axes, panels):
