@@ -29,7 +29,8 @@ RECORD = (Path(__file__).resolve().parents[1] / "chapters" / "data"
 TARGET = GPUTarget("cuda", 90, 32)
 #: Of one thread block on compute capability 9.0 (CUDA programming guide).
 SHARED_LIMIT, REGISTER_LIMIT = 232_448, 255
-TILE, WARPS, STAGES = 64, 4, 2
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16,
+          "fp32": torch.float32}
 KERNELS = (triton_kernel.forward_kernel, triton_kernel.grad_key_value_kernel,
            triton_kernel.grad_query_kernel)
 FLOATS = ("log_sum", "inner")
@@ -38,8 +39,9 @@ INTEGERS = ("num_heads", "query_len", "key_len")
 
 def compiled(kernel: object, dtype: str, head_dim: int) -> object:
     """Compile one kernel as a launch with these types would."""
+    tile = triton_kernel.tile_rows(DTYPES[dtype])
     constants = {"IS_CAUSAL": True, "HAS_PADDING": True, "D": head_dim,
-                 "Q_TILE": TILE, "K_TILE": TILE}
+                 "Q_TILE": tile, "K_TILE": tile}
     signature, attributes = {}, {}
     for place, name in enumerate(kernel.arg_names):
         if name in constants:
@@ -56,7 +58,7 @@ def compiled(kernel: object, dtype: str, head_dim: int) -> object:
             attributes[(place,)] = [["tt.divisibility", 16]]
     source = ASTSource(kernel, signature, constants, attributes)
     return triton.compile(source, target=TARGET, options={
-        "num_warps": WARPS, "num_stages": STAGES})
+        "num_warps": triton_kernel.WARPS, "num_stages": triton_kernel.STAGES})
 
 
 def usage(program: object) -> dict[str, int]:
@@ -80,15 +82,16 @@ def main(record: bool) -> int:
     """Compile all; give the number of kernels that would not fit."""
     rows, misfits = [], 0
     for kernel in KERNELS:
-        for dtype in ("fp16", "bf16"):
+        for dtype in DTYPES:
             for head_dim in (64, 128):
                 row = usage(compiled(kernel, dtype, head_dim))
                 fits = (row["shared"] <= SHARED_LIMIT
                         and row["registers"] <= REGISTER_LIMIT)
                 misfits += not fits
                 name = kernel.__name__
+                tile = triton_kernel.tile_rows(DTYPES[dtype])
                 rows.append({"kernel": name, "dtype": dtype,
-                             "head_dim": head_dim, **row})
+                             "head_dim": head_dim, "tile": tile, **row})
                 print(f"{name:22} {dtype} {head_dim:4} "
                       f"registers {row['registers']:4} spills "
                       f"{row['spills']:4} shared {row['shared']:7} "
@@ -99,7 +102,7 @@ def main(record: bool) -> int:
                     "with padding; nothing was run on a GPU",
             "versions": {"triton": triton.__version__,
                          "torch": torch.__version__.partition("+")[0]},
-            "tile": TILE, "warps": WARPS, "stages": STAGES,
+            "warps": triton_kernel.WARPS, "stages": triton_kernel.STAGES,
             "limits": {"shared": SHARED_LIMIT, "registers": REGISTER_LIMIT},
             "rows": rows}, indent=1) + "\n")
     return misfits

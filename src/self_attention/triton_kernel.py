@@ -33,6 +33,8 @@ __all__ = ["HEAD_DIMS", "scaled_dot_product_attention"]
 
 #: Widths of a head that the kernels take: a tile is a power of two.
 HEAD_DIMS = (16, 32, 64, 128)
+#: Warps that share one tile, and how many tiles are on their way at once.
+WARPS, STAGES = 4, 2
 
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 INTERPRETED = tl.constexpr(_INTERPRETED)
@@ -287,12 +289,22 @@ class _Attention(torch.autograd.Function):
 
 def _settings(query: Tensor, key: Tensor, real: Tensor | None, scale: float,
               is_causal: bool) -> dict[str, Any]:
-    """What every kernel is told; tiles that fit a Hopper's shared memory."""
-    tile = 16 if _INTERPRETED else 64
+    """What every kernel is told."""
+    tile = tile_rows(query.dtype)
     return {"scale": scale, "num_heads": query.shape[1],
             "query_len": query.shape[2], "key_len": key.shape[2],
             "IS_CAUSAL": is_causal, "HAS_PADDING": real is not None,
-            "D": query.shape[-1], "Q_TILE": tile, "K_TILE": tile}
+            "D": query.shape[-1], "Q_TILE": tile, "K_TILE": tile,
+            "num_warps": WARPS, "num_stages": STAGES}
+
+
+def tile_rows(dtype: torch.dtype) -> int:
+    """Rows of a tile; tools/compile_kernels.py shows that they fit a Hopper.
+
+    float32 is multiplied without the tensor cores, which takes so many
+    registers that larger tiles spill thousands of bytes.
+    """
+    return 16 if _INTERPRETED or dtype == torch.float32 else 64
 
 
 def _grid(rows: Tensor, tile: int) -> tuple[int, int]:
