@@ -15,6 +15,8 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONHASHSEED := 0
 # A learner's own progress stays out of stored outputs and tests.
 export COURSE_PROGRESS := off
+# What a reader has configured for IPython changes no output.
+export IPYTHONDIR := $(CURDIR)/_build/.ipython
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TORCH_BACKEND
 
@@ -67,3 +69,6 @@ ready:
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is not \
 	installed; Python 3.10 or newer is needed (see README.md)"; exit 1; }
 	@$(PYTHON) tools/setup.py $(if $(ALL),--peers)
+	@mkdir -p $(IPYTHONDIR)/profile_default
+	@echo "c.IPKernelApp.log_level = 'ERROR'" \
+	  > $(IPYTHONDIR)/profile_default/ipython_kernel_config.py
