@@ -271,7 +271,7 @@ def test_few_steps_teach_the_adjective_to_look():
     assert accuracy(model, HELD_OUT, at="adjective") > 0.9
     rows = probe(model, some(HELD_OUT, 200), at="adjective").weights
     s = some(HELD_OUT, 200).sentences
-    assert on(rows, s.referent).mean() > 0.6 > 0.2 > on(rows, s.other).mean()
+    assert on(rows, s.referent).mean() > 0.6 > 0.3 > on(rows, s.other).mean()
 
 
 # Experiments.
