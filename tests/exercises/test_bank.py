@@ -15,7 +15,7 @@ from course.exercises.notebook import slug
 from course.exercises.predictions import Prediction
 from course.exercises.registry import chapters
 from course.exercises.sandbox import to_array
-from course.exercises.stages import Exercise
+from course.exercises.stages import Case, Exercise
 from self_attention import numpy_reference
 
 EXERCISES = [task for task in tasks() if isinstance(task, Exercise)]
@@ -171,17 +171,14 @@ def test_mistakes_are_told_apart(exercise):
                     or {one.identity, two.identity} in TWINS), (first, second)
 
 
-@pytest.mark.parametrize("exercise", [e for e in EXERCISES if not e.adapt],
-                         ids=by_id)
-def test_every_mistake_is_named(exercise):
+def assert_every_mistake_is_named(exercise, seed):
     names = list(next(cases_of(exercise, 0)).arguments)
     for mistake in exercise.mistakes:
         def answer(*values, wrong=mistake.wrong):
-            from course.exercises.stages import Case
             case = Case("", dict(zip(names, values)))
             return exercise.answer(exercise.evaluate(case, wrong))
 
-        result = check(exercise.id, answer, seed=3)
+        result = check(exercise.id, answer, seed=seed)
         found = canonical(exercise.id, result.name)
         if mistake.identity in found.split("|"):
             assert result.verdict in ("named", "either")
@@ -189,6 +186,20 @@ def test_every_mistake_is_named(exercise):
             assert result.verdict == "facts", (mistake.id, result)
             assert "NaN" in result.text or "infinite" in result.text, (
                 mistake.id, result)
+
+
+@pytest.mark.parametrize("exercise", [e for e in EXERCISES if not e.adapt],
+                         ids=by_id)
+def test_every_mistake_is_named(exercise):
+    assert_every_mistake_is_named(exercise, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exercise", [e for e in EXERCISES if not e.adapt],
+                         ids=by_id)
+def test_every_mistake_is_named_on_20_seeds(exercise):
+    for seed in range(20):
+        assert_every_mistake_is_named(exercise, seed)
 
 
 LIBRARY = {

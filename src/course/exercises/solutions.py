@@ -332,6 +332,18 @@ def weights_with_empty_rows(scores, attention_mask):
     return exponentials / np.where(total > 0, total, 1)
 
 
+def average_behind_the_mask(weights, value, attention_mask):
+    """Average the values, whatever stands where nobody may look.
+
+    weights: (batch, query_len, key_len), 0 at masked keys already.
+    value: (batch, key_len, value_dim); at masked keys it may hold NaN.
+    attention_mask: (batch, key_len), True = a token, False = padding that
+    no query may attend to.
+    Returns (batch, query_len, value_dim), without a NaN.
+    """
+    return weights @ np.where(attention_mask[:, :, None], value, 0.0)
+
+
 def causal_weights(scores):
     """Turn scores into weights that leave the future alone.
 
@@ -519,6 +531,17 @@ def unpack_qkv(packed, num_heads):
     split = packed.reshape(batch, seq_len, 3, num_heads, head_dim)
     query, key, value = split.transpose(2, 0, 3, 1, 4)
     return query, key, value
+
+
+def keras_kernel(kernel):
+    """Turn a kernel of Keras into a weight of nn.Linear.
+
+    kernel: (embed_dim, num_heads, head_dim), as MultiHeadAttention of Keras
+    keeps the matrices of its heads: head h computes x @ kernel[:, h].
+    Returns (num_heads * head_dim, embed_dim), which nn.Linear uses as
+    x @ weight.T; the heads stand one after another.
+    """
+    return kernel.reshape(len(kernel), -1).T
 
 
 def linear(x, weight, bias):

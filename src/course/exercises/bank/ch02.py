@@ -30,8 +30,8 @@ def _one_query(rng: Generator, *, values: bool = False) -> list[Case]:
     def case(name: str, key_len: int, head_dim: int,
              value_dim: int) -> Case:
         # Small, or a wrong scale would leave one weight of 1 in any case.
-        arguments = {"query": rng.normal(size=head_dim) * 0.8,
-                     "keys": rng.normal(size=(key_len, head_dim)) * 0.8}
+        arguments = {"query": rng.normal(size=head_dim) * 0.6,
+                     "keys": rng.normal(size=(key_len, head_dim)) * 0.6}
         dims = {"key_len": key_len, "head_dim": head_dim}
         if values:
             arguments["values"] = rng.normal(size=(key_len, value_dim))

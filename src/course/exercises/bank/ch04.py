@@ -59,6 +59,24 @@ def _tiny_scaled() -> Case:
                           [3.0, 1.0, 0.0, 1.0]]])})
 
 
+def _tiny_two_heads() -> Case:
+    return Case("two opposite heads", {
+        "query": np.array([[[[2.0], [1.0]], [[1.0], [2.0]]]]),
+        "key": np.array([[[[1.0], [0.0]], [[0.0], [1.0]]]])})
+
+
+def _head_mean_mistakes() -> list[Mistake]:
+    return [Mistake(
+        "weights-head-mean", "weights averaged over the heads",
+        "One table is left for all heads.",
+        {"weights": lambda s: softmax(s.scaled).mean(1)},
+        why="Two heads that look in opposite directions average to a head "
+            "that looks nowhere. (nn.MultiheadAttention gives that average "
+            "unless average_attn_weights=False.)",
+        question="How many tables of weights have two heads?",
+        fix="keep axis 1", explained=12)]
+
+
 def _pointer_mistakes() -> list[Mistake]:
     return [Mistake(
         "softmax-size-one", "a softmax over an axis of length 1",
@@ -145,8 +163,8 @@ register(Exercise(
     cases=heads_of_queries_and_keys,
     mistakes=[*score_mistakes(batched=False),
               *scale_mistakes(weights="weights", batched=False),
-              *softmax_mistakes(axes=4)],
-    axes=("batch", "num_heads", "query_len", "key_len"),
+              *softmax_mistakes(axes=4), *_head_mean_mistakes()],
+    axes=("batch", "num_heads", "query_len", "key_len"), tiny=_tiny_two_heads,
     hints=("Print the sums of your weights over each axis. Which are all 1?",
            "With three axes the keys were axis 2. Which axis are they now?",
            "Count from the end: axis=-1 is right for any number of axes.")))

@@ -122,6 +122,11 @@ def _both_mistakes() -> list[Mistake]:
         Mistake("masks-only-padding", "the padding mask alone",
                 "The future is attended to.", mask(_padding), why=rule,
                 question=question, fix=fix, explained=CHAPTER),
+        Mistake("masks-only-padding-thin", "the padding mask alone",
+                "The future is attended to.",
+                {"mask": lambda s: _padding(s)[:, :, :1]}, why=rule,
+                question=question, fix=fix, same_as="masks-only-padding",
+                explained=CHAPTER),
         Mistake("masks-xor", "the masks joined by `xor`",
                 "A key is seen where exactly one of the masks lets it.",
                 mask(lambda s: _padding(s) ^ future(s)), why=rule,
@@ -415,6 +420,56 @@ def _mean_mistakes() -> list[Mistake]:
     ]
 
 
+def _nan_behind(rng: Generator) -> list[Case]:
+    def case(name: str, batch: int, query_len: int, key_len: int,
+             value_dim: int) -> Case:
+        lengths = rng.integers(1, key_len, size=batch)
+        lengths[-1] = key_len  # one sequence without padding
+        kept = np.arange(key_len) < lengths[:, None]
+        weights = np.exp(rng.normal(size=(batch, query_len, key_len)))
+        weights = np.where(kept[:, None], weights, 0.0)
+        value = rng.normal(size=(batch, key_len, value_dim))
+        value[~kept, 0] = np.nan
+        return Case(name, {
+            "weights": weights / weights.sum(-1, keepdims=True),
+            "value": value, "attention_mask": kept},
+            {"batch": batch, "query_len": query_len, "key_len": key_len,
+             "value_dim": value_dim})
+
+    return [case("all sizes different", 2, 5, 7, 3),
+            case("all sizes equal", 4, 4, 4, 4)]
+
+
+def _nan_mistakes() -> list[Mistake]:
+    fix = "weights @ np.where(attention_mask[:, :, None], value, 0)"
+    why = ("0 * NaN is NaN. A value that must not count has to be left out, "
+           "not multiplied by 0.")
+
+    def mistake(name: str, label: str, effect: str, why: str, question: str,
+                give: Callable[[State], ndarray]) -> Mistake:
+        return Mistake(name, label, effect, {"output": give}, why=why,
+                       question=question, fix=fix, explained=CHAPTER)
+
+    return [
+        mistake("nan-times-zero", "weights @ value, or the same with a "
+                "factor of 0 in it",
+                "One NaN behind the mask spoils its whole column.", why,
+                "What is 0 * NaN?", lambda s: s.weights @ s.value),
+        mistake("nan-after-average", "NaN turned into 0 behind the average",
+                "What the NaN had spoilt became 0.",
+                "The NaN has reached the sum already. Take it out before "
+                "the product.",
+                "Is the average right once a NaN has reached it?",
+                lambda s: np.nan_to_num(s.weights @ s.value)),
+        mistake("nan-mask-inverted", "the tokens taken out, not the padding",
+                "True was read as \"hide\".",
+                "In this course True means \"may attend\".",
+                "Which values does True mark?",
+                lambda s: s.weights @ np.where(
+                    s.attention_mask[:, :, None], 0.0, s.value)),
+    ]
+
+
 def _tiny_masked() -> Case:
     return Case("2 queries, 3 keys", {
         "scores": np.array([[[0.0, np.log(2), np.log(5)],
@@ -622,6 +677,29 @@ register(Exercise(
            "Set the padding rows to 0, sum, divide by the lengths.",
            "np.where(kept[:, :, None], x, 0).sum(axis=1) / "
            "lengths[:, None].")))
+
+register(Exercise(
+    id="average_behind_the_mask", title="NaN behind the mask",
+    chapter=CHAPTER, difficulty=2, minutes=5,
+    task="Padding was filled with NaN, so that nobody could use it by "
+         "mistake. Every weight there is 0, and yet all outputs are NaN: "
+         "0 * NaN is NaN. Write the average so that masked values never "
+         "reach it.",
+    solution=solutions.average_behind_the_mask,
+    imports=("import numpy as np",),
+    stages={"output": lambda s: s.weights @ np.where(
+        s.attention_mask[:, :, None], s.value, 0.0)},
+    cases=_nan_behind, mistakes=_nan_mistakes(),
+    axes=("batch", "query_len", "value_dim"),
+    tiny=lambda: Case("two sequences, the first with padding", {
+        "weights": np.array([[[1.0, 0.0]], [[0.25, 0.75]]]),
+        "value": np.array([[[3.0, 1.0], [np.nan, 2.0]],
+                           [[4.0, 8.0], [0.0, -4.0]]]),
+        "attention_mask": np.array([[True, False], [True, True]])}),
+    hints=("What is 0 * NaN?",
+           "Replace the masked values before the product.",
+           "np.where(attention_mask[:, :, None], value, 0) picks; "
+           "value * attention_mask[:, :, None] would multiply.")))
 
 register(Exercise(
     id="causal_weights", title="Find the bug: filled where True",

@@ -1,6 +1,7 @@
 """Exercises of chapter 8: the layer."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,71 @@ def layer_mistakes(stored: str = "in_out",
         mistakes += causal_use_mistakes()
     elif masked:
         mistakes += use_mistakes()
-    return mistakes
+    else:
+        mistakes.append(_sequence_first())
+    return [*mistakes, *_cut_first(stored)]
+
+
+def _sequence_first() -> Mistake:
+    def turned(x: ndarray) -> ndarray:
+        return x.swapaxes(0, 1)
+
+    stages = head_stages()
+    return Mistake(
+        "sequence-first", "attention across the batch instead of the "
+        "sequence", "Batch and sequence changed places, so words of different "
+        "sequences attend to each other.",
+        {"query": lambda s: stages["query"](_with(s, q=turned(s.q))),
+         "key": lambda s: stages["key"](_with(s, k=turned(s.k))),
+         "value": lambda s: stages["value"](_with(s, v=turned(s.v))),
+         "merged": lambda s: turned(stages["merged"](s))},
+        why="Some functions want (seq_len, batch, features), as "
+            "nn.MultiheadAttention does without batch_first=True. Any array "
+            "with three axes fits.",
+        question="Does the second sequence change what comes out for the "
+                 "first?",
+        fix="batch_first=True", in_pairs=False, explained=CHAPTER)
+
+
+def _with(s: State, **changed: ndarray) -> State:
+    return SimpleNamespace(**{**s.__dict__, **changed})
+
+
+def _cut_first(stored: str) -> list[Mistake]:
+    """Mistakes of those who separate the heads before they project."""
+    def cut(shared: bool) -> Stages:
+        def project(x: ndarray, W: ndarray, num_heads: int) -> ndarray:
+            size = x.shape[-1] // num_heads
+            parts = []
+            for head in range(num_heads):
+                own = slice(head * size, (head + 1) * size)
+                block = slice(0, size) if shared else own
+                part = W[block, block]
+                parts.append(x[..., own] @ (
+                    part if stored == "in_out" else part.T))
+            return np.concatenate(parts, axis=-1)
+
+        return {"q": lambda s: project(s.x, s.W_q, s.num_heads),
+                "k": lambda s: project(s.x, s.W_k, s.num_heads),
+                "v": lambda s: project(s.x, s.W_v, s.num_heads)}
+
+    why = ("Each head reads all features of a word through its own columns "
+           "of W. Cut after the product.")
+    question = "Can a feature in the last columns of x reach head 0?"
+    return [
+        Mistake("cut-before-W", "x cut into heads before the product, with a "
+                "block of W for each",
+                "A head sees its own slice of the embedding alone.",
+                cut(shared=False), why=why, question=question,
+                fix="separate_heads(x @ W_q, num_heads)", in_pairs=False,
+                explained=5),
+        Mistake("cut-before-W-shared", "x cut into heads before the product, "
+                "with one small W for all",
+                "A head sees its own slice of the embedding alone, and all "
+                "heads use the same numbers of W.",
+                cut(shared=True), why=why, question=question,
+                fix="separate_heads(x @ W_q, num_heads)", in_pairs=False,
+                explained=5)]
 
 
 def _causal(s: State) -> ndarray:
@@ -173,6 +238,47 @@ def _unpack_mistakes() -> list[Mistake]:
                 {"qkv": order(0, 2, 1)}, why=why,
                 question="In which order are the three packed?", fix=fix,
                 explained=CHAPTER),
+    ]
+
+
+def _kernels(rng: Generator) -> list[Case]:
+    return [Case(name, {"kernel": rng.normal(size=sizes)},
+                 dict(zip(("embed_dim", "num_heads", "head_dim"), sizes)))
+            for name, sizes in (("all sizes different", (6, 2, 5)),
+                                ("all sizes equal", (3, 3, 3)))]
+
+
+def _kernel_mistakes() -> list[Mistake]:
+    fix = "kernel.reshape(embed_dim, -1).T"
+
+    def mistake(name: str, label: str, effect: str, why: str, question: str,
+                change: Callable[[ndarray], ndarray]) -> Mistake:
+        return Mistake(name, label, effect,
+                       {"weight": lambda s: change(s.kernel)}, why=why,
+                       question=question, fix=fix, explained=CHAPTER)
+
+    return [
+        mistake("kernel-reshape", "a bare reshape to the final shape",
+                "The shape is right, and the numbers are mixed up.",
+                "reshape keeps the order in memory, where the features of x "
+                "come first. First reshape, then transpose.",
+                "In which column must kernel[1, 0, 0] stand?",
+                lambda k: k.reshape(-1, len(k))),
+        mistake("kernel-not-transposed", "the matrix as x @ W uses it",
+                "The result is (embed_dim, num_heads * head_dim).",
+                "nn.Linear stores (out, in).",
+                "Which shape has the weight of nn.Linear(3, 4)?",
+                lambda k: k.reshape(len(k), -1)),
+        mistake("kernel-heads-dealt", "features of the heads in turn",
+                "Feature 0 of every head comes first, then feature 1.",
+                "Rows h * head_dim to (h + 1) * head_dim - 1 belong to head "
+                "h.", "Which head do rows 0 and 1 belong to?",
+                lambda k: k.transpose(2, 1, 0).reshape(-1, len(k))),
+        mistake("kernel-per-head", "a matrix for every head",
+                "The head axis is still there.",
+                "nn.Linear has one matrix for all heads.",
+                "How many axes has the weight of nn.Linear?",
+                lambda k: k.transpose(1, 2, 0)),
     ]
 
 
@@ -386,6 +492,23 @@ register(Exercise(
     hints=("Which axis of (out_dim, in_dim) must meet the features of x?",
            "The last one, so the weight is transposed.",
            "x @ weight.T + bias.")))
+
+register(Exercise(
+    id="keras_kernel", title="Weights from Keras", chapter=CHAPTER,
+    difficulty=2, minutes=6,
+    task="keras.layers.MultiHeadAttention keeps a matrix for each head in "
+         "one array with three axes. Turn it into the weight of nn.Linear.",
+    solution=solutions.keras_kernel,
+    stages={"weight": lambda s: s.kernel.reshape(len(s.kernel), -1).T},
+    cases=_kernels, mistakes=_kernel_mistakes(),
+    axes=("num_heads·head_dim", "embed_dim"),
+    tiny=lambda: Case("width 3, two heads of 2", {
+        "kernel": np.arange(12.0).reshape(3, 2, 2)}),
+    source="https://github.com/keras-team/keras-hub/pull/2929",
+    hints=("Which axis of the kernel meets the features of x?",
+           "As x @ W it would be the matrix of shape (embed_dim, num_heads * "
+           "head_dim); nn.Linear stores the transpose.",
+           "kernel.reshape(embed_dim, -1).T.")))
 
 register(Exercise(
     id="cross_attention", title="Who asks whom?", chapter=CHAPTER,

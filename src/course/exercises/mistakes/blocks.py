@@ -335,6 +335,11 @@ def dropout_mistakes() -> list[Mistake]:
         exponentials = np.exp(survivors(s))
         return exponentials / exponentials.sum(-1, keepdims=True)
 
+    def before_softmax(s: State, scale: float = 1.0) -> ndarray:
+        scores = np.where(s.kept, np.log(s.weights), 0.0) * scale
+        exponentials = np.exp(scores)
+        return exponentials / exponentials.sum(-1, keepdims=True)
+
     def softmax_of_the_rest(s: State) -> ndarray:
         exponentials = np.where(s.kept, np.exp(s.weights), 0.0)
         return exponentials / exponentials.sum(-1, keepdims=True)
@@ -411,6 +416,21 @@ def dropout_mistakes() -> list[Mistake]:
             why="In training some weights are set to 0.",
             question="Which argument plays no part?", fix=fix,
             explained=CHAPTER),
+        Mistake(
+            "dropout-before-softmax", "dropout of the scores, before the "
+            "softmax", "A dropped score is 0, and exp(0) is 1, so dropped "
+            "keys still get weight.",
+            {"dropped": before_softmax},
+            why="Dropout acts on the weights, behind the softmax.",
+            question="What is exp(0)?", fix=fix, explained=CHAPTER),
+        Mistake(
+            "dropout-before-softmax-scaled", "dropout of the scores, before "
+            "the softmax", "A dropped score is 0, and exp(0) is 1, so "
+            "dropped keys still get weight.",
+            {"dropped": lambda s: before_softmax(s, 1 / (1 - s.rate))},
+            why="Dropout acts on the weights, behind the softmax.",
+            question="What is exp(0)?", fix=fix,
+            same_as="dropout-before-softmax", explained=CHAPTER),
     ]
 
 
