@@ -20,7 +20,7 @@ export IPYTHONDIR := $(CURDIR)/_build/.ipython
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TORCH_BACKEND
 
-.PHONY: help ready book test serve notebooks picture mutation lint lock \
+.PHONY: help ready book test serve notebooks picture gpu mutation lint lock \
 	newest clean
 .DEFAULT_GOAL := help
 
@@ -43,6 +43,9 @@ notebooks: ready ## run the notebooks and store their outputs (ONLY=06)
 
 picture: ready ## draw the picture of the landing page again
 	@$(BIN)/python tools/picture.py
+
+gpu: ready ## check and time every variant on this machine's GPU
+	@$(BIN)/python tools/gpu.py
 
 mutation: ready ## change the core a thousand times: do the tests notice?
 	@$(BIN)/python -m pip install -q -r requirements/mutation.txt
