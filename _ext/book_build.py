@@ -38,6 +38,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", point_to_repository)
     app.connect("html-page-context", clean_scripts, priority=900)
     app.connect("html-page-context", mend_html, priority=900)
+    app.connect("autodoc-skip-member", skip_unlisted)
     app.connect("autodoc-process-signature", name_aliases)
     app.connect("autodoc-process-docstring", unsection)
     # Around napoleon, which takes "Weights: white to dark" for a type.
@@ -140,6 +141,16 @@ def mend_html(app: Sphinx, pagename: str, templatename: str,
 def _signature_lines(found: re.Match[str]) -> str:
     lines = found[1].replace("<dd>", '<span class="sig-line">')
     return lines.replace("</dd>", "</span>")
+
+
+def skip_unlisted(app: Sphinx, what: str, name: str, obj: object,
+                  skip: bool, options: object) -> bool | None:
+    """Leave out what a module's ``__all__`` does not name."""
+    module = sys.modules.get(app.env.temp_data.get("autodoc:module") or "")
+    listed = getattr(module, "__all__", None)
+    if what == "module" and listed is not None and name not in listed:
+        return True
+    return None
 
 
 def unsection(app: Sphinx, what: str, name: str, obj: object,
