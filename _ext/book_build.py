@@ -36,6 +36,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         app.setup_extension("sphinxext.opengraph")
     app.connect("config-inited", key_the_cache)
     app.connect("config-inited", point_to_repository)
+    app.connect("source-read", list_modules)
     app.connect("html-page-context", clean_scripts, priority=900)
     app.connect("html-page-context", mend_html, priority=900)
     app.connect("autodoc-skip-member", skip_unlisted)
@@ -95,6 +96,21 @@ def point_to_repository(app: Sphinx, config: Config) -> None:
         config.sitemap_url_scheme = "{link}"  # without /en/
         config.ogp_site_url = site
         config.ogp_social_cards = {"enable": False}  # they need a font
+
+
+def list_modules(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Replace ``<!-- modules: course -->`` by a section for each module."""
+    def sections(found: re.Match[str]) -> str:
+        package = found[2]
+        folder = Path(app.srcdir, "src", *package.split("."))
+        names = sorted(path.stem for path in folder.glob("[a-z]*.py"))
+        return "\n".join(
+            f"{found[1]} {name.replace('_', ' ').capitalize()}\n\n"
+            f"```{{eval-rst}}\n.. automodule:: {package}.{name}\n```\n"
+            for name in names)
+
+    source[0] = re.sub(r"<!-- (#+) modules: ([\w.]+) -->", sections,
+                       source[0])
 
 
 def clean_scripts(app: Sphinx, pagename: str, templatename: str,

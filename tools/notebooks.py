@@ -26,7 +26,8 @@ def main(names: list[str]) -> int:
     """Run the named notebooks, or all; give the number that failed."""
     # Whatever a user has configured must not change a stored output.
     os.environ.update(PYTHONHASHSEED="0", MPLBACKEND="module://"
-                      "matplotlib_inline.backend_inline", COLUMNS="79", COURSE_PROGRESS="off")
+                      "matplotlib_inline.backend_inline", COLUMNS="79",
+                      COURSE_PROGRESS="off")
     paths = sorted(CHAPTERS.glob("*.ipynb"))
     if names:
         paths = [path for path in paths
