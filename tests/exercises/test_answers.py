@@ -92,6 +92,31 @@ def answer(x):
     assert time.perf_counter() - started < 5
 
 
+@pytest.mark.parametrize("main", [True, False])
+def test_an_import_is_not_cut_off(main, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"slow_module_{main}".lower()
+    (tmp_path / f"{name}.py").write_text(
+        "import time\nfor _ in range(60):\n    time.sleep(0.01)\nhalf = 0.5\n")
+    answer = load(f"""
+def answer(query, key):
+    from {name} import half
+    return query @ key.swapaxes(-2, -1) / key.shape[-1] ** half
+""")
+    results = []
+
+    def run():
+        results.append(check("scaled_scores", answer, time_limit=0.3))
+
+    if main:
+        run()
+    else:
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join(20)
+    assert results[0].passed, results[0]
+
+
 def test_unwritten_memory_cannot_be_right():
     answer = load("""
 def answer(seq_len, width):

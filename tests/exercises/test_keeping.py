@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -274,6 +275,40 @@ def additive_mask(mask):
     assert "✗ causal_mask: Not yet. The process" in done.stdout
     assert "✓ additive_mask" in done.stdout
     assert "1 of 3 right" in done.stdout
+
+
+def test_command_line_watches_a_file(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("import numpy as np\ndef causal_mask(n):\n"
+                    "    return np.triu(np.ones((n, n), bool))\n")
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "course.exercises", "watch", "mine.py"],
+        cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "COURSE_PROGRESS": "off", "OMP_NUM_THREADS": "1"})
+    try:
+        def read_until(words):
+            lines = []
+            for line in process.stdout:  # ends when the process ends
+                lines.append(line)
+                if words in line:
+                    return "".join(lines)
+            raise AssertionError("".join(lines))
+
+        assert "the upper triangle" in read_until("0 of 1 right")
+        file.write_text(file.read_text().replace("triu", "tril"))
+        assert "✓ causal_mask" in read_until("1 of 1 right")
+        file.unlink()  # an editor may take it away while it saves
+        file.write_text("def causal_mask(n)\n")
+        read_until("---")
+        file.write_text("import numpy as np\ndef causal_mask(n):\n"
+                        "    return np.tri(n, dtype=bool)\n")
+        read_until("1 of 1 right")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.wait()
 
 
 @pytest.mark.parametrize(("text", "told"), [

@@ -301,10 +301,12 @@ def first_difference(exercise: Exercise, case: Case, found: Answer,
     left = max(0, min(column - 1, mine.shape[1] - SHOWN))
     corner = (slice(top, top + SHOWN), slice(left, left + SHOWN))
     axes = _axes(exercise, expected.ndim)
-    slices = [f"{name} {place}" for name, place in zip(axes, lead)]
+    slices = [f"{name} {place}" for name, place in zip(axes, lead)
+              if name != "1"]
+    rows = axes[-2] if expected.ndim > 1 and axes[-2] != "1" else ""
     return Table(
         label + ", ".join([case.name, *slices]),
-        axes[-2] if expected.ndim > 1 else "", axes[-1], top, left,
+        rows, axes[-1], top, left,
         mine[corner].tolist(), right[corner].tolist(),
         wrong[corner].tolist())
 
@@ -332,7 +334,8 @@ def stage_marks(exercise: Exercise, case: Case, seen: list[Seen],
         before = value
         hit = look_for(value, seen)
         if hit is not None:
-            marks.append(StageMark("found", name, f"line {hit.line}"))
+            order = "" if same(hit.value, value) else _order(hit, value)
+            marks.append(StageMark("found", name, f"line {hit.line}{order}"))
             continue
         wrong = _wrong_stage(exercise, case, name, seen, named)
         if wrong is not None:
@@ -342,6 +345,12 @@ def stage_marks(exercise: Exercise, case: Case, seen: list[Seen],
                                    "this value does not occur"))
     # Where nothing was recognised, as in one fused call, there is no story.
     return marks if any(each.mark != "missing" for each in marks) else []
+
+
+def _order(hit: Seen, value: ndarray) -> str:
+    if hit.value.ndim < value.ndim:
+        return ""  # a matrix of the stack, as a loop computes it
+    return f", with its axes in another order: {hit.value.shape}"
 
 
 def _wrong_stage(exercise: Exercise, case: Case, name: str, seen: list[Seen],

@@ -211,7 +211,9 @@ class _Check:
         outcomes, left = [], self.limit
         for arguments, expected in zip(self.given, self.expected):
             started = time.perf_counter()
-            outcomes.append(self._run(arguments, max(left, 0.05), expected))
+            # On a busy machine a short rest would be no time at all.
+            least = min(self.limit / 4, 0.5)
+            outcomes.append(self._run(arguments, max(left, least), expected))
             left -= time.perf_counter() - started
             if outcomes[-1].kind == "timeout":
                 break
@@ -331,7 +333,10 @@ class _Check:
             _name_several(result, findings, case)
         else:
             self._name_none(result, right, place, seen)
-        result.facts = self._facts(outcomes, right, place, bool(findings))
+        result.facts = [
+            fact for fact in self._facts(outcomes, right, place,
+                                         bool(findings))
+            if fact not in result.effects]
         if place is None:
             return result
         outcome = outcomes[place]
@@ -374,7 +379,8 @@ class _Check:
             result.title = (f"Right on {sum(right)} of {len(right)} inputs; "
                             f"wrong on: {', '.join(wrong)}.")
         elif found:
-            result.title = "Your steps were followed line by line."
+            result.title = ("More than one thing differs. Your steps, line "
+                            "by line:")
         else:
             result.title = ("None of the known mistakes gives these numbers. "
                             "What can be said for sure:")
@@ -425,7 +431,7 @@ class _Check:
 
 
 def _name_one(result: Result, finding: Finding, case: Case) -> None:
-    labels = " together with ".join(mistake.label for mistake in finding)
+    labels = _labels(finding)
     result.verdict = "named"
     result.title = f"Your numbers are exactly those of {labels}."
     result.alternatives = [tuple(mistake.id for mistake in finding)]
@@ -437,19 +443,23 @@ def _name_one(result: Result, finding: Finding, case: Case) -> None:
         mistake.question for mistake in finding if mistake.question))
 
 
+def _labels(finding: Finding, *, quoted: bool = False) -> str:
+    if len(finding) == 1 and not quoted:
+        return finding[0].label
+    return " together with ".join(f"“{each.label}”" for each in finding)
+
+
 def _name_several(result: Result, findings: Sequence[Finding],
                   case: Case) -> None:
-    labels = ["either " + " together with ".join(m.label for m in finding)
-              if n == 0 else " together with ".join(m.label for m in finding)
-              for n, finding in enumerate(findings)]
+    labels = [_labels(finding, quoted=True) for finding in findings]
     result.verdict = "either"
-    result.title = f"Your numbers are exactly those of {'; or '.join(labels)}."
+    result.title = ("Your numbers are exactly those of either "
+                    f"{' or '.join(labels)}.")
     result.alternatives = [tuple(mistake.id for mistake in finding)
                            for finding in findings]
     result.effects = ["For {}: {}".format(
-        " together with ".join(mistake.label for mistake in finding),
-        " ".join(mistake.effect_on(case) for mistake in finding))
-        for finding in findings]
+        label, " ".join(mistake.effect_on(case) for mistake in finding))
+        for label, finding in zip(labels, findings)]
     result.question = findings[0][0].question
 
 

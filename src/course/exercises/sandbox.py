@@ -12,10 +12,11 @@ import io
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ MAX_RESULT = 2_000_000
 #: What a run may allocate on top of what the process already uses.
 MAX_MEMORY = 4 * 2**30
 MAX_PRINTED = 20_000
+#: Seconds that imports may take before they are interrupted all the same.
+MAX_IMPORT = 60.0
 
 
 class TimeLimit(BaseException):
@@ -97,7 +100,9 @@ def deadline(seconds: float) -> Iterator[None]:
 
     In the main thread of a POSIX system a timer signal does it; elsewhere a
     watchdog thread. Both fire again and again, past a bare ``except:``. One
-    long call into C is interrupted only when it returns.
+    long call into C is interrupted only when it returns. The first use of
+    PyTorch may import modules for seconds; a module that is cut off in the
+    middle stays broken, so the clock starts anew behind an import.
     """
     on_main = threading.current_thread() is threading.main_thread()
     if on_main and hasattr(signal, "setitimer"):
@@ -106,12 +111,26 @@ def deadline(seconds: float) -> Iterator[None]:
         yield from _thread_deadline(seconds)
 
 
+def is_importing(frame: FrameType | None) -> bool:
+    """Say whether a module is being imported in a frame or around it."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _signal_deadline(seconds: float) -> Iterator[None]:
     running = True
+    latest = time.monotonic() + MAX_IMPORT
 
     def on_alarm(signum: int, frame: Any) -> None:
-        if running:
-            raise TimeLimit
+        if not running:
+            return
+        if is_importing(frame) and time.monotonic() < latest:
+            signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
+            return
+        raise TimeLimit
 
     before = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
@@ -130,10 +149,15 @@ def _signal_deadline(seconds: float) -> Iterator[None]:
 def _thread_deadline(seconds: float) -> Iterator[None]:
     target = ctypes.c_ulong(threading.get_ident())
     finished, lock, running = threading.Event(), threading.Lock(), True
+    latest = time.monotonic() + MAX_IMPORT
 
     def watch() -> None:
         wait = seconds
         while not finished.wait(wait):
+            frame = sys._current_frames().get(int(target.value))
+            if is_importing(frame) and time.monotonic() < latest:
+                wait = seconds
+                continue
             wait = 0.05
             with lock:
                 if running:

@@ -36,5 +36,7 @@ def _name(size: int, dims: Dims) -> str:
 def named_shape(shape: Sequence[int], dims: Dims) -> str:
     """Write a shape as ``(2, 7, 5) = (batch, key_len, query_len)``."""
     sizes = tuple(int(size) for size in shape)
+    if any(list(dims.values()).count(size) > 2 for size in sizes):
+        return str(sizes)  # all sizes are equal: names would say nothing
     return f"{sizes} = {axis_names(sizes, dims)}" if dims and sizes else (
         str(sizes))

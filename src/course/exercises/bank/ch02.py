@@ -156,6 +156,15 @@ def _average_mistakes() -> list[Mistake]:
                 why="The output of one query is one vector.",
                 question="How many vectors is the output of one query?",
                 fix=fix, explained=CHAPTER),
+        Mistake("values-not-broadcast", "weights * values, weight by column",
+                "Weight j was taken for feature j instead of word j; that "
+                "works only where there are as many words as features.",
+                {"output": lambda s: (s.weights * s.values).sum(0)},
+                why="Broadcasting lines up the last axes: the weights need "
+                    "an axis of length 1 behind them, or a product.",
+                question="With which axis of the values does NumPy line up "
+                         "the weights?",
+                fix=fix, explained=CHAPTER),
         Mistake("v-transposed", "values.T in place of values",
                 "Features and words changed places.",
                 {"output": lambda s: s.weights @ s.values.T},

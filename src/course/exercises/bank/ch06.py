@@ -643,8 +643,9 @@ register(Exercise(
 register(Exercise(
     id="mask_for_every_head", title="A mask for every head",
     chapter=CHAPTER, difficulty=2, minutes=6,
-    task="Its parameter attn_mask wants sequences and heads in one axis, "
-         "and the opposite polarity. In which order do the masks come?",
+    task="The parameter attn_mask of nn.MultiheadAttention wants sequences "
+         "and heads in one axis, and True for what must be hidden. In which "
+         "order do the masks come?",
     solution=solutions.mask_for_every_head,
     imports=("import numpy as np",),
     source="https://github.com/pytorch/pytorch/issues/64706",
