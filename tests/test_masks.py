@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 import masks as by_hand
@@ -38,6 +37,8 @@ def test_causal_mask_of_many_sizes(variant):
 
 def test_causal_mask_is_the_lower_right_one_of_the_library(variant, rng):
     """PyTorch has a bias of that name; its attention is the oracle."""
+    from torch.nn.attention.bias import causal_lower_right  # imports a lot
+
     for query_len, key_len in ((3, 3), (2, 5), (1, 4)):
         query, key, value = draw(rng, batch=(1, 1), query_len=query_len,
                                  key_len=key_len)

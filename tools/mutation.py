@@ -15,6 +15,7 @@ tests/MUTATION.md says what is known about the survivors.
 import argparse
 import ast
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -120,7 +121,6 @@ def run(tool: str, *arguments: str) -> None:
 def serve(ready: int) -> None:
     """Import the libraries once, then fork for every request."""
     sys.path[:0] = [str(WORK / "src"), str(WORK / "tests")]
-    sys.dont_write_bytecode = True
     os.environ |= {"PYTHONPATH": str(WORK / "src"), "OMP_NUM_THREADS": "1",
                    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     os.chdir(WORK)
@@ -131,13 +131,16 @@ def serve(ready: int) -> None:
     import matplotlib.figure  # noqa: F401
     import numpy as np  # noqa: F401
     import pytest  # noqa: F401
-    import torch.func  # noqa: F401
+    import torch._dynamo
+    import torch.nn.attention.bias  # noqa: F401
 
     if not (WORK / "known.json").exists():
         if os.fork() == 0:
             os._exit(run_quietly(learn))
         if os.wait()[1] != 0:
             os._exit(1)  # the end of the pipe tells why
+    gc.freeze()
+    sys.dont_write_bytecode = True  # that of a mutant could outlive it
     whole = {path: (WORK / path).read_text("utf-8").split("\n")
              for path in tomllib.loads(CONFIG.read_text("utf-8"))[
                  "cosmic-ray"]["module-path"]}
@@ -169,8 +172,10 @@ def pytest_run(*arguments: str, plugins: tuple = ()) -> int:
     """Run tests in this process; stop at the first that fails."""
     import pytest
 
-    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-k", SLOW,
-                            *arguments], plugins=list(plugins)))
+    return int(pytest.main(
+        ["-x", "-q", "--tb=no", "--assert=plain", "-p", "no:cacheprovider",
+         "-p", "no:unraisableexception", "-k", SLOW, *arguments],
+        plugins=list(plugins)))
 
 
 def learn() -> int:
