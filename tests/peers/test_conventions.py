@@ -1,6 +1,6 @@
 """The conventions that the book prints are those that the peers have today.
 
-``pytest tests/peers --record`` (``make peers``) writes them to
+``pytest tests/peers --record`` writes them to
 ``chapters/data/conventions.json``; without it the record is compared.
 """
 

@@ -1,6 +1,6 @@
 """Same weights, same input, same mask: the same numbers in every library.
 
-``pytest tests/peers --record`` (``make peers``) also writes the largest
+``pytest tests/peers --record`` also writes the largest
 differences to ``chapters/data/parity.json``, which the conventions page shows.
 """
 
