@@ -58,7 +58,8 @@ def key_the_cache(app: Sphinx, config: Config) -> None:
     """
     folder = Path(app.srcdir) / CACHES / sources_key(Path(app.srcdir))
     config.nb_execution_cache_path = str(folder)
-    for old in folder.parent.glob("*"):
+    kept = sorted(folder.parent.glob("*"), key=lambda old: old.stat().st_mtime)
+    for old in kept[:-3]:  # another build may be reading the last ones
         if old != folder:
             shutil.rmtree(old, ignore_errors=True)
 

@@ -424,7 +424,7 @@ def test_small_book_is_fresh_and_knows_its_repository(small_book):
     page = build(small_book, {"COURSE_REPOSITORY": ""})
     assert "value 2" in page.get_text()
     assert runs.read_text() == "xx"
-    assert len(list((small_book / "_build" / ".executed").iterdir())) == 1
+    assert len(list((small_book / "_build" / ".executed").iterdir())) <= 4
 
 
 @pytest.mark.slow
