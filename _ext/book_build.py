@@ -149,6 +149,8 @@ def mend_html(app: Sphinx, pagename: str, templatename: str,
     body = re.sub(r"<dl>\n(<dd>.*?)</dl>", _signature_lines, body,
                   flags=re.DOTALL)
     body = re.sub(r' role="(?:list|doc-biblioentry)"', "", body)
+    # Every exercise, solution and theorem calls its content the same.
+    body = re.sub(r' id="(?:exercise|solution|proof)-content"', "", body)
     body = body.replace('<div class="math notranslate nohighlight"',
                         '<div tabindex="0" class="math notranslate '
                         'nohighlight"')
