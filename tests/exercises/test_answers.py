@@ -3,6 +3,7 @@
 import threading
 import time
 
+import numpy as np
 import pytest
 from answers import canonical, load
 from bad_answers import BAD
@@ -128,6 +129,20 @@ def answer(seq_len, width):
 """)
     for _ in range(30):
         assert not check("positional_encoding", answer).passed
+
+
+def test_a_check_is_quick():
+    answers = [(exercise, load(source)) for exercise, _, source in WRONG]
+    for exercise, answer in answers[:-1:8]:
+        check(exercise, answer)  # imports and caches
+    times = []
+    for exercise, answer in answers:
+        # Of the processor, not of the clock: other programs do not count.
+        started = time.process_time()
+        check(exercise, answer, seed=1)
+        times.append(time.process_time() - started)
+    assert np.percentile(times, 95) < 0.1
+    assert max(times) < 0.3, WRONG[int(np.argmax(times))]
 
 
 def test_same_seed_gives_the_same_words():
