@@ -106,6 +106,20 @@ def test_wrong_calls_are_refused(kernel, change, error, message):
         kernel.scaled_dot_product_attention(*change(query, key, value))
 
 
+def test_traps_of_the_interpreter_are_as_told(kernel):
+    """Chapter 15 tells of them; ``dot`` and ATOL are there because of them."""
+    from interpreted import multiply, to_bfloat16
+
+    one, product = torch.eye(16).bfloat16(), torch.empty(16, 16)
+    multiply[(1,)](one, one, product, N=16)
+    assert torch.equal(product, 264_257_536 * torch.eye(16))
+    numbers = torch.randn(1024)
+    cut = torch.empty(1024, dtype=torch.bfloat16)
+    to_bfloat16[(1,)](numbers, cut, N=1024)
+    assert (cut.float().abs() <= numbers.abs()).all()
+    assert not torch.equal(cut, numbers.bfloat16())
+
+
 def test_kernels_compile_for_hopper():
     """Registers, spills and shared memory, without a GPU."""
     environment = {**os.environ, "TRITON_INTERPRET": "0"}

@@ -76,9 +76,9 @@ def roofline(peak: float, rate: float,
         ax.plot(intensity, height, mark, color=_BAR, markersize=8)
         inside = intensity < ridge
         ax.annotate(name, (intensity, height),
-                    xytext=(10, -4) if inside else (0, -14),
+                    xytext=(-10, 2) if inside else (0, 8),
                     textcoords="offset points", fontsize=9,
-                    ha="left" if inside else "center", va="top")
+                    ha="right" if inside else "center", va="bottom")
     ax.set_xlabel("operations for each byte of the main memory")
     ax.set_ylabel("10¹² operations a second, at most")
     ax.set_ylim(0.3, 3 * peak / 1e12)
@@ -157,7 +157,8 @@ def tile_owners(query_tiles: int, key_tiles: int, row: int,
     axes = fig.subplots(1, 2)
     across = [(row, number) for number in range(key_tiles)]
     down = [(number, column) for number in range(query_tiles)]
-    panels = ((axes[0], across, "query", "tile of queries:\nwrites grad_query, once"),
+    panels = ((axes[0], across, "query",
+               "tile of queries:\nwrites grad_query, once"),
               (axes[1], down, "key",
                "tile of keys: writes\ngrad_key and grad_value, once"))
     for ax, walked, role, text in panels:
