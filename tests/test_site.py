@@ -90,6 +90,14 @@ def test_titles_tell_pages_apart(site):
     assert len(set(titles)) == len(titles)
 
 
+def test_chapters_have_the_numbers_of_their_files(page):
+    number = re.match(r"\d+", page.name)
+    shown = article(page).h1.select_one(".section-number")
+    assert bool(shown) == bool(number)
+    if number:
+        assert int(shown.get_text().strip(". ")) == int(number[0])
+
+
 def test_headings_step_down_by_one(page):
     levels = [int(tag.name[1]) for tag in
               article(page).find_all(re.compile("^h[1-6]$"))]
