@@ -225,7 +225,8 @@ def judge(mutants):
         started = time.process_time()  # other programs do not count
         result = check(name, answer, seed=number, time_limit=0.5)
         if result.verdict != "timed out":
-            verdicts.times.append(1e3 * (time.process_time() - started))
+            verdicts.times.append((1e3 * (time.process_time() - started),
+                                   mutants[number]))
         _count(verdicts, exercise, answer, result, (name, source, number))
     return verdicts
 
@@ -276,9 +277,12 @@ def main(arguments):
         for entry in entries[:20]:
             print("-" * 20, entry[0], *entry[2:])
             print(entry[1])
-    times = np.array(verdicts.times)
-    print(f"milliseconds of processor: median {np.median(times):.1f}, 95th percentile "
-          f"{np.percentile(times, 95):.1f}, largest {times.max():.0f}")
+    times = np.array([spent for spent, _ in verdicts.times])
+    print(f"milliseconds of the processor: median {np.median(times):.1f}, "
+          f"95th percentile {np.percentile(times, 95):.1f}, largest "
+          f"{times.max():.0f}")
+    for spent, (exercise, _, source) in sorted(verdicts.times)[-2:]:
+        print(f"{spent:.0f} ms: {exercise}", source, sep="\n")
 
 
 if __name__ == "__main__":

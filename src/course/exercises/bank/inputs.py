@@ -92,7 +92,10 @@ def scores_and_mask(rng: Generator, *, value: bool = False,
         if mask:
             allowed = random_mask(rng, query_len, key_len)
             if empty:
-                allowed[rng.integers(query_len)] = False
+                none, one = rng.permutation(query_len)[:2]
+                allowed[none] = False
+                # A lone key gets the weight 1, whatever its score.
+                allowed[one] = np.arange(key_len) == rng.integers(key_len)
             arguments["attention_mask"] = allowed
         return Case(name, arguments, dims)
 
