@@ -28,7 +28,8 @@ help: ## show what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 book: ready ## build the site, every warning an error
-	@$(BIN)/jupyter-book build . -W -n --keep-going -q
+	@$(BIN)/jupyter-book build . -W -n --keep-going -q || { \
+	  rm -rf _build/.doctrees; exit 1; }  # or the next run would not warn
 	@echo "The book is built: open $(SITE)/index.html, or make serve."
 
 test: book ## run the tests (ALL=1: also peers, browser, slow ones)
