@@ -1,5 +1,6 @@
 """The check of annotations itself: what it refuses, passes and remembers."""
 
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -116,6 +117,8 @@ def test_a_right_call_passes():
     (lambda: mixed(ratio=np.float32(1)), TypeError,
      "mixed: ratio=np.float32(1.0) is of type numpy.float32; it must be float "
      "or int"),
+    (lambda: mixed(kind=array("i")), TypeError,
+     "mixed: kind=array('i') is of type array.array; it must be str or None"),
     (lambda: Sized(3)(np.ones((2, 4))), ValueError,
      "Sized: x has shape (2, 4); it must be a NumPy array with axes (n, "
      "width=3) where n=2"),
@@ -215,6 +218,32 @@ def test_a_call_like_one_before_is_not_checked_again(monkeypatch):
         with pytest.raises(ValueError, match="right"):
             product(np.ones((7, 3)), np.ones((4, 8)))
     assert len(looked) == 4
+
+
+def test_a_method_remembers_by_the_sizes_of_its_object(monkeypatch):
+    looked = []
+    original = _shapes._overlooked
+    monkeypatch.setattr(_shapes, "_overlooked",
+                        lambda *seen: looked.append(1) or original(*seen))
+    for width in (8, 8, 9, 8, 9):
+        Sized(width)(np.ones((2, width)))
+    assert len(looked) == 2
+
+
+def test_only_so_many_calls_are_remembered(monkeypatch):
+    looked = []
+    original = _shapes._overlooked
+    monkeypatch.setattr(_shapes, "_overlooked",
+                        lambda *seen: looked.append(1) or original(*seen))
+    monkeypatch.setattr(_shapes, "_REMEMBERED", 2)
+
+    @shape_checked
+    def fresh(x: Real[ndarray, "n"]) -> None:
+        """Take it."""
+
+    for size in (1, 2, 3, 1, 2, 3, 3):
+        fresh(np.ones(size))
+    assert len(looked) == 5  # 1, 2, and 3 each time
 
 
 def test_the_docstring_and_the_name_stay():
