@@ -273,4 +273,4 @@ register_quiz(CHAPTER, [
                 "For that its weights must be 0, not its scores."),
          Option("It gives NaN.", False,
                 "Only a row whose scores are all -inf does.")]),
-], shapes=("without_head",))
+])
