@@ -189,7 +189,7 @@ def set_aside(comments: dict[str, list[str]], app: Sphinx, what: str,
               name: str, obj: object, options: object,
               lines: list[str]) -> None:
     """Hide the comment on a variable from napoleon."""
-    if what in ("data", "attribute"):
+    if what in ("data", "attribute", "property"):
         comments[name] = lines[:]
         lines.clear()
 
