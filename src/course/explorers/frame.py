@@ -25,15 +25,19 @@ __all__ = ["DIGITS", "Explorer", "build", "choices", "rounded", "row",
 #: Decimals of the numbers in the page.
 DIGITS = 7
 
+#: The first two rules give it the page's own colours: the theme of the book
+#: lays a light sheet below what a cell shows, in dark mode too.
 STYLE = """
-#ID { border: 1px solid rgba(128, 128, 128, .5); border-radius: .4rem;
-  line-height: 1.4; margin: 1.5rem 0; max-width: 44rem; padding: .8rem;
-  text-align: left; }
+.text_html:has(> #ID) { background: none; padding: 0; }
+#ID { background: var(--pst-color-background, transparent);
+  border: 1px solid rgba(128, 128, 128, .5); border-radius: .4rem;
+  color: var(--pst-color-text-base, inherit); line-height: 1.4;
+  margin: 1rem 0; max-width: 44rem; padding: .8rem; text-align: left; }
 #ID figcaption { margin: 0 0 .6rem; max-width: none; text-align: left; }
 #ID fieldset { border: 0; display: flex; flex-wrap: wrap; gap: .1rem .9rem;
   margin: 0 0 .4rem; min-width: 0; padding: 0; }
 #ID legend { float: none; font-size: 1em; font-weight: 600; margin: 0;
-  padding: 0; width: auto; }
+  padding: 0 0 .15rem; width: auto; }
 #ID label { align-items: center; cursor: pointer; display: inline-flex;
   gap: .35rem; min-height: 1.8rem; margin: 0; }
 #ID input { accent-color: QUERY; margin: 0; }

@@ -14,13 +14,13 @@ __all__ = ["explore_heads"]
 DIGITS = 3
 
 STYLE = """
-#ID .words { display: grid; grid-template-columns: auto minmax(4rem, 14rem)
+#ID .words { display: grid; grid-template-columns: auto minmax(3rem, 14rem)
   auto; justify-content: start; margin: .6rem 0 0; }
-#ID .words fieldset { display: block; margin: 0; }
+#ID .words fieldset { display: block; margin: 0; min-width: max-content; }
 #ID .words legend, #ID .words caption { font-size: .92em; font-weight: 400;
   height: 1.7rem; line-height: 1.7rem; padding: 0; }
 #ID .words label { display: flex; height: 1.7rem; min-height: 0;
-  padding-right: .5rem; white-space: nowrap; }
+  padding-right: .3rem; white-space: nowrap; }
 #ID .words svg { margin-top: 1.7rem; }
 #ID .words svg { background: PAPER; height: HEIGHT; width: 100%; }
 #ID .words line { opacity: min(1, calc(var(--w) * 3)); stroke: #3f3d9e;

@@ -23,8 +23,9 @@ SHADES = 21
 SIDES = ("right", "left")
 
 STYLE = """
-#ID .cells { margin-top: .4rem; table-layout: fixed; max-width: 34rem; }
-#ID .cells tr > :first-child { border: 0; width: 5.2rem; }
+#ID .cells { font-size: clamp(.7rem, 2.9vw, .92em); margin-top: .4rem;
+  max-width: 34rem; table-layout: fixed; }
+#ID .cells tr > :first-child { border: 0; width: 6.4em; }
 #ID .cells thead th { height: 5.2rem; padding: 0; vertical-align: bottom; }
 #ID .cells thead span { display: inline-block; margin: 0 auto;
   transform: rotate(180deg); writing-mode: vertical-rl; }

@@ -17,8 +17,8 @@ from course.explorers.frame import (
 __all__ = ["explore_query"]
 
 STYLE = """
-#ID .line { background: linear-gradient(rgba(128, 128, 128, .6) 0 0)
-  center / 1px 100% no-repeat, rgba(128, 128, 128, .18); display: block;
+#ID .line { background: linear-gradient(#8b959b 0 0) center / 1px 100%
+  no-repeat, #f0f2f4; border-radius: .2rem; display: block;
   height: 1.25em; margin: 0 .5rem; position: relative; }
 #ID .line i { border-radius: 50%; height: calc(.25rem + var(--w) * .75rem);
   left: calc(var(--x) * 100%); position: absolute; top: 50%;
