@@ -9,8 +9,10 @@ It makes three things true that the tools alone do not:
 * Pages load without an error and without a word to another host.
 """
 
+import contextlib
 import functools
 import hashlib
+import importlib
 import re
 import shutil
 import sys
@@ -36,6 +38,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         app.setup_extension("sphinxext.opengraph")
     app.connect("config-inited", key_the_cache)
     app.connect("config-inited", point_to_repository)
+    app.connect("env-before-read-docs", import_first)
     app.connect("source-read", list_modules)
     app.connect("html-page-context", clean_scripts, priority=900)
     app.connect("html-page-context", mend_html, priority=900)
@@ -97,6 +100,21 @@ def point_to_repository(app: Sphinx, config: Config) -> None:
         config.sitemap_url_scheme = "{link}"  # without /en/
         config.ogp_site_url = site
         config.ogp_social_cards = {"enable": False}  # they need a font
+
+
+def import_first(app: Sphinx, env: object, docnames: list[str]) -> None:
+    """Import what the API pages show, before autodoc mocks Triton.
+
+    PyTorch looks for Triton when some of its parts are first imported, and
+    would take the mock for the real one.
+    """
+    if not any(name.startswith("chapters/api") for name in docnames):
+        return
+    for package in ("self_attention", "course"):
+        folder = Path(app.srcdir, "src", package)
+        for path in sorted(folder.glob("[a-z]*.py")):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(f"{package}.{path.stem}")
 
 
 def list_modules(app: Sphinx, docname: str, source: list[str]) -> None:
