@@ -1,5 +1,7 @@
 """The check of annotations itself: what it refuses, passes and remembers."""
 
+import importlib
+import inspect
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -264,3 +266,22 @@ def torch_product(left: Float[Tensor, "n n"],
                   right: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
     """Multiply."""
     return left @ right
+
+
+@pytest.mark.parametrize("module", [
+    "numpy_reference", "torch_eager", "torch_fused"])
+def test_every_public_function_of_the_core_is_checked(module):
+    """Annotations that nobody runs are comments."""
+    core = importlib.import_module(f"self_attention.{module}")
+    layer = core.MultiHeadSelfAttention
+    call = "__call__" if module == "numpy_reference" else "forward"
+    functions = [getattr(core, name) for name in core.__all__
+                 if inspect.isfunction(getattr(core, name))]
+    functions += [getattr(layer, name) for name in (
+        "__init__", call, "attention_weights", "project",
+        "load_parameter_arrays")]
+    for function in functions:
+        hints = [member for hint in inspect.get_annotations(function).values()
+                 for member in _shapes._members(hint)]
+        if any(hasattr(hint, "dim_str") or int in hints for hint in hints):
+            assert hasattr(function, "__wrapped__"), function.__qualname__
