@@ -6,6 +6,8 @@ import os
 os.environ.setdefault("KERAS_BACKEND", "torch")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Another peer imports Triton before our kernels do.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def pytest_addoption(parser):
