@@ -65,8 +65,10 @@ def test_core_leaves_out_what_needs_more():
     assert "--nbval" in core
     assert "tests chapters" in core
     assert "--nbval" in everything
-    assert '-m "not' not in everything
+    assert '-m "not browser"' in everything
     assert "--peers" in everything
+    pages = run("make", "--dry-run", "test", "ALL=1", "BROWSER=1").stdout
+    assert '-m "not' not in pages
 
 
 @pytest.mark.parametrize("version", [(2, 7), (3, 6), (3, 9, 18)])
