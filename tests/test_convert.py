@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from self_attention import convert, numpy_reference
 
@@ -69,6 +70,37 @@ def test_shapes_are_those_of_the_library(layout):
     theirs = convert.to_layout(arrays(True), layout, num_heads=3)
     for name, shape in SHAPES[layout].items():
         assert theirs[name].shape == shape, name
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_separate_matrices_are_those_of_pytorch(bias):
+    """With keys and values of other widths PyTorch keeps three matrices."""
+    rng = np.random.default_rng(5)
+    shapes = {"W_q": (10, 10), "W_k": (7, 10), "W_v": (6, 10),
+              "W_o": (10, 10)}
+    if bias:
+        shapes |= {f"b_{part}": (10,) for part in "qkvo"}
+    given = {name: rng.standard_normal(s) for name, s in shapes.items()}
+    layer = torch.nn.MultiheadAttention(
+        10, 2, bias=bias, kdim=7, vdim=6, batch_first=True,
+        dtype=torch.float64)
+    theirs = convert.to_layout(given, "torch_separate", num_heads=2)
+    own = dict(layer.named_parameters())
+    assert set(own) == set(theirs)
+    with torch.no_grad():
+        for name, array in theirs.items():
+            assert own[name].shape == array.shape, name
+            own[name].copy_(torch.tensor(array))
+    x, key, value = (rng.standard_normal((3, length, width))
+                     for length, width in ((5, 10), (11, 7), (11, 6)))
+    got = layer(*map(torch.tensor, (x, key, value)))[0]
+    heads = [numpy_reference.separate_heads(
+        tokens @ given[f"W_{part}"] + given.get(f"b_{part}", 0), 2)
+        for part, tokens in zip("qkv", (x, key, value))]
+    wanted = numpy_reference.combine_heads(
+        numpy_reference.scaled_dot_product_attention(*heads))
+    wanted = wanted @ given["W_o"] + given.get("b_o", 0)
+    np.testing.assert_allclose(got.detach(), wanted, rtol=0, atol=1e-12)
 
 
 def test_packing_per_head_is_not_packing_in_thirds():

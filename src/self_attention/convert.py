@@ -77,7 +77,7 @@ def to_layout(arrays: Arrays, layout: str, *,
             ``num_heads`` does not divide the width.
     """
     chosen = _layout(layout)
-    _check_names(arrays, _our_names(_has_bias(arrays, "b_q")))
+    _check_names(arrays, _our_names("b_q" in arrays))
     check_divides(width=arrays["W_q"].shape[1], num_heads=num_heads)
     moved = chosen.write(dict(arrays), num_heads)
     return {name: np.ascontiguousarray(a).copy() for name, a in moved.items()}
@@ -101,7 +101,7 @@ def from_layout(arrays: Arrays, layout: str, *,
             ``num_heads`` does not divide the width.
     """
     chosen = _layout(layout)
-    bias = _has_bias(arrays, chosen.bias_name)
+    bias = chosen.biases[0] in arrays
     _check_names(arrays, chosen.names(bias))
     moved = chosen.read(dict(arrays), num_heads)
     check_divides(width=moved["W_q"].shape[1], num_heads=num_heads)
@@ -116,10 +116,6 @@ class _Layout:
     read: Callable[[dict[str, ndarray], int], dict[str, ndarray]]
     weights: tuple[str, ...]
     biases: tuple[str, ...]
-
-    @property
-    def bias_name(self) -> str:
-        return self.biases[0]
 
     def names(self, bias: bool) -> tuple[str, ...]:
         return self.weights + self.biases if bias else self.weights
@@ -298,10 +294,6 @@ def _layout(layout: str) -> _Layout:
 def _our_names(bias: bool) -> tuple[str, ...]:
     kinds = ("W", "b") if bias else ("W",)
     return tuple(f"{kind}_{part}" for kind in kinds for part in "qkvo")
-
-
-def _has_bias(arrays: Arrays, name: str) -> bool:
-    return name in arrays
 
 
 def _check_names(arrays: Arrays, expected: tuple[str, ...]) -> None:
