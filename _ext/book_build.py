@@ -7,6 +7,7 @@ It makes three things true that the tools alone do not:
 * The buttons that open a chapter on Binder, or its source, take the
   repository from the environment or from git, and are absent without one.
 * Pages load without an error and without a word to another host.
+* What a cell prints is on the page as it was printed.
 """
 
 import contextlib
@@ -19,6 +20,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import myst_nb.core.render
+from nbformat import NotebookNode
 from numpy.typing import ArrayLike, DTypeLike
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -36,6 +39,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     if find_site(find_repository(Path(app.srcdir))):
         app.setup_extension("sphinx_sitemap")
         app.setup_extension("sphinxext.opengraph")
+    myst_nb.core.render.coalesce_streams = join_streams
     app.connect("config-inited", key_the_cache)
     app.connect("config-inited", point_to_repository)
     app.connect("env-before-read-docs", import_first)
@@ -52,6 +56,25 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-docstring",
                 functools.partial(put_back, comments), priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def join_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Join what came in pieces: a clock decides where a kernel cuts.
+
+    myst-nb's own version ends every piece with a line break, so that a line
+    that was cut in the middle became two.
+    """
+    joined: list[NotebookNode] = []
+    streams: dict[str, NotebookNode] = {}
+    for output in outputs:
+        if output["output_type"] != "stream":
+            joined.append(output)
+        elif output["name"] in streams:
+            streams[output["name"]]["text"] += output["text"]
+        else:
+            streams[output["name"]] = NotebookNode(output)
+            joined.append(streams[output["name"]])
+    return joined
 
 
 def key_the_cache(app: Sphinx, config: Config) -> None:

@@ -1,6 +1,7 @@
 """The house: commands, lock, licences, workflows, what a reader is told."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -24,8 +25,14 @@ def read(name):
 
 
 def run(*command, **options):
+    # Run as from a shell: what the make around the tests was told (ALL=1)
+    # would otherwise reach the make inside.
+    told = {"ALL", "BROWSER", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES",
+            "MFLAGS"}
+    outside = {name: value for name, value in os.environ.items()
+               if name not in told}
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True,
-                          timeout=300, **options)
+                          timeout=300, **{"env": outside} | options)
 
 
 def tracked():

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "_build" / "html"
 sys.path.insert(0, str(ROOT / "_ext"))
 
-from book_build import sources_key  # noqa: E402
+from book_build import join_streams, sources_key  # noqa: E402
 from book_repository import (  # noqa: E402
     Repository,
     find_branch,
@@ -246,9 +246,20 @@ def test_page_shows_what_the_notebook_stores(name, site):
               for output in cell.outputs if output.output_type == "stream"]
     shown = [block.get_text().strip() for block in
              article(site / f"{name}.html").select(".output.stream")]
-    missing = [text for text in stored if text not in shown]
-    assert stored
-    assert not missing
+    assert [text for text in stored if text not in shown] == []
+
+
+def test_printed_line_that_came_in_pieces_stays_one_line():
+    pieces = [nbformat.v4.new_output("stream", name=name, text=text)
+              for name, text in [("stdout", "off by:"), ("stderr", "careful"),
+                                 ("stdout", " 4.9"), ("stdout", "\n  end\n")]]
+    pieces.insert(1, nbformat.v4.new_output("display_data", {}))
+    joined = join_streams(pieces)
+    assert [output.output_type for output in joined] == [
+        "stream", "display_data", "stream"]
+    assert joined[0].text == "off by: 4.9\n  end\n"
+    assert joined[2].text == "careful"
+    assert pieces[0].text == "off by:"  # what the build keeps is not changed
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
