@@ -1,6 +1,7 @@
 """Attention in every variant against oracles, with each kind of mask."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -126,6 +127,14 @@ def test_scale_replaces_the_square_root(variant, rng, scale):
         assert_close(output, oracle(query, key, value, scale=float(scale)))
     assert_close(variant.attention_weights(query, key, scale=scale),
                  loop_weights(query, key, scale=float(scale)))
+
+
+def test_the_largest_float_is_still_a_scale(variant, rng):
+    query, key, value = draw(rng)
+    output = variant.scaled_dot_product_attention(
+        0 * query, key, value, scale=sys.float_info.max)
+    average = np.broadcast_to(value.mean(-2, keepdims=True), output.shape)
+    assert_close(output, average)
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3), (2, 1, 3), (1, 1)])

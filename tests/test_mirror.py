@@ -88,6 +88,10 @@ def test_signatures_are_those_of_the_field():
     assert text(module.combine_masks) == "(*masks)"
     assert text(module.attention_weights) == (
         "(query, key, attention_mask=None, *, scale=None)")
+    assert text(module.softmax_backward) == "(weights, grad_weights, axis=-1)"
+    assert text(module.scaled_dot_product_attention_backward) == (
+        "(query, key, value, grad_output, attention_mask=None, *, "
+        "scale=None)")
     assert text(module.scaled_dot_product_attention) == (
         "(query, key, value, attention_mask=None, *, scale=None)")
     assert text(module.separate_heads) == "(x, num_heads)"

@@ -232,6 +232,26 @@ def test_a_method_remembers_by_the_sizes_of_its_object(monkeypatch):
     assert len(looked) == 2
 
 
+def test_sizes_are_found_in_every_annotation():
+    def method(self, x: Float[ndarray, "{self.width}"],
+               y: Float[ndarray, "n {self.depth}"] | None
+               ) -> tuple[Float[ndarray, "{self.height}"], int]:
+        """Take two, give two."""
+
+    signature = inspect.signature(method)
+    assert _shapes._sizes_of_self(signature) == ("depth", "height", "width")
+
+
+@pytest.mark.parametrize("length", [59, 60, 61, 62])
+def test_long_value_is_cut_to_sixty_characters(length):
+    class Spoken:
+        def __repr__(self):
+            return "x" * length
+
+    told = _shapes._brief(Spoken())
+    assert told == ("x" * length if length <= 60 else "x" * 57 + "...")
+
+
 def test_only_so_many_calls_are_remembered(monkeypatch):
     looked = []
     original = _shapes._overlooked
@@ -277,9 +297,10 @@ def test_every_public_function_of_the_core_is_checked(module):
     call = "__call__" if module == "numpy_reference" else "forward"
     functions = [getattr(core, name) for name in core.__all__
                  if inspect.isfunction(getattr(core, name))]
-    functions += [getattr(layer, name) for name in (
-        "__init__", call, "attention_weights", "project",
-        "load_parameter_arrays")]
+    functions += [function for name, function in vars(layer).items()
+                  if inspect.isfunction(function)
+                  and (name in ("__init__", call) or name[0] != "_")]
+    assert len(functions) > 10
     for function in functions:
         hints = [member for hint in inspect.get_annotations(function).values()
                  for member in _shapes._members(hint)]
