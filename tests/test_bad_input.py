@@ -24,8 +24,8 @@ from variants import (
     by_name,
 )
 
-NUMPY = ("numpy_reference",)
-TORCH = ("torch_eager", "torch_fused")
+NUMPY = ("numpy_reference", "numpy_tiled")
+TORCH = ("torch_eager", "torch_fused", "torch_tiled")
 STEPS = ("numpy_reference", "torch_eager")  # those that have softmax
 ALL = (*NUMPY, *TORCH)
 
@@ -543,7 +543,7 @@ ANSWERED = [
              np.zeros(2), STEPS),
     Answered("integer scores in NumPy",
              lambda c: c.module.softmax(c.array([5, 5])), np.full(2, 0.5),
-             NUMPY),
+             NUMPY[:1]),
     Answered("integers in NumPy",
              lambda c: c.attend(query=c.zeros(2, 3, 5, 11, dtype="int64")),
              NOTHING, NUMPY),

@@ -284,7 +284,7 @@ def from_keras(variant, case):
     ours = convert.from_layout(arrays, "keras", num_heads=num_heads)
     layer = variant.layer(width, num_heads, head_dim=head_dim)
     layer.load_parameter_arrays(ours)
-    linear = layer.W_qkv if variant.name == "torch_fused" else layer.W_k
+    linear = layer.W_qkv if hasattr(layer, "W_qkv") else layer.W_k
     first = linear.weight[:num_heads * head_dim]
     return {"weight_out_in": variant.to_numpy(first)}
 

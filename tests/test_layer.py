@@ -278,7 +278,8 @@ def test_the_names_of_the_weights():
 def test_state_dict_holds_weights_alone(torch_variant):
     """No mask, so that a layer loads at any length."""
     names = {"torch_eager": ["W_q", "W_k", "W_v", "W_o"],
-             "torch_fused": ["W_qkv", "W_o"]}[torch_variant.name]
+             "torch_fused": ["W_qkv", "W_o"],
+             "torch_tiled": ["W_qkv", "W_o"]}[torch_variant.name]
     layer = torch_variant.layer(6, 3, bias=True)
     layer(torch.zeros(2, 5, 6, dtype=torch.float64),
           torch.ones(5, 5, dtype=torch.bool))

@@ -26,14 +26,18 @@ METHODS = ["__init__", "__call__", "attention_weights",
 LOCAL = {"rng",  # NumPy draws from a generator, PyTorch from its own
          "device",  # NumPy knows one place only
          "dtype"}  # each library has its own dtypes and default
-EXTRA = {"torch_fused": {"is_causal"}}  # lets the kernel skip tiles
+TILED = ("numpy_tiled", "torch_fused", "torch_tiled")
+EXTRA = {name: {"is_causal", "block_size"} for name in TILED}  # skips tiles
 
 
 def test_the_public_names(variant):
-    missing = {"torch_fused": {"softmax"}}  # no scores are ever stored
+    missing = {name: {"softmax"} for name in TILED}  # no scores are stored
     # Chapter 10 derives by hand what autograd does for PyTorch.
-    added = {"numpy_reference": {"scaled_dot_product_attention_backward",
-                                 "softmax_backward"}}
+    backward = "scaled_dot_product_attention_backward"
+    added = {"numpy_reference": {backward, "softmax_backward"},
+             "numpy_tiled": {backward, "attention_and_log_sum",
+                             "merge_attention"},
+             "torch_fused": {"kernels_for"}}
     expected = set(NAMES) - missing.get(variant.name, set())
     expected |= added.get(variant.name, set())
     assert variant.module.__all__ == sorted(expected)
@@ -120,8 +124,9 @@ def test_docstrings_say_what_goes_in_and_out(variant):
         text = inspect.getdoc(function)
         signature = inspect.signature(function)
         names = [name for name in signature.parameters if name != "self"]
-        if function.__name__ == "__init__" and variant.name == "torch_fused":
-            assert "torch_eager" in text  # where the arguments are described
+        if function.__name__ == "__init__" and variant.name in TILED:
+            # where the arguments are described
+            assert "torch_eager" in text or "numpy_reference" in text
             continue
         if names:
             assert "Args:" in text, function.__qualname__

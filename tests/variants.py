@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from self_attention import numpy_reference, torch_eager, torch_fused
+from self_attention import (
+    numpy_reference,
+    numpy_tiled,
+    torch_eager,
+    torch_fused,
+    torch_tiled,
+)
 
 #: Distinct primes, so that no wrong axis fits by luck.
 BATCH, HEADS, QUERY, KEY, HEAD_DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13
@@ -75,9 +81,13 @@ class Variant:
 VARIANTS = (
     Variant(numpy_reference, is_torch=False,
             dtypes=("float16", "float32", "float64")),
+    Variant(numpy_tiled, is_torch=False,
+            dtypes=("float16", "float32", "float64")),
     Variant(torch_eager, is_torch=True,
             dtypes=("bfloat16", "float16", "float32", "float64")),
     Variant(torch_fused, is_torch=True,
+            dtypes=("bfloat16", "float16", "float32", "float64")),
+    Variant(torch_tiled, is_torch=True,
             dtypes=("bfloat16", "float16", "float32", "float64")),
 )
 

@@ -99,10 +99,10 @@ def _outline(args: tuple[Any, ...], kwargs: Mapping[str, Any],
         kind = type(value)
         if kind in _PLAIN:
             outline.append((name, kind, value))
-        elif isinstance(getattr(value, "shape", None), tuple):
-            outline.append((name, kind, value.dtype, value.shape))
         elif name == 0 and sizes:
             outline.append((kind, *(getattr(value, s, None) for s in sizes)))
+        elif isinstance(getattr(value, "shape", None), tuple):
+            outline.append((name, kind, value.dtype, value.shape))
         else:
             return None
     return tuple(outline)

@@ -5,6 +5,19 @@ packed matrix product, and the scores are never stored, because
 ``torch.nn.functional.scaled_dot_product_attention`` (SDPA) computes them in
 tiles. The names and rules are the same.
 
+Which kernel runs is chosen here, by rules that were measured:
+
+- Keys that are padding are cut off, one sequence after the other, on a
+  processor. Its kernels compute what a mask hides, and then throw it away.
+- A processor that has no half-precision products emulates them, several times
+  slower than float32. There the layer works in float32, and rounds once.
+- A causal mask is passed on as a flag where SDPA means the same by it, so that
+  the tiles above the diagonal are skipped.
+- On a GPU ``kernels_for`` says which of SDPA's kernels may run, fastest first.
+
+``torch.compile`` works on the layer without a break. Compiled code cannot ask
+what a mask holds, so padding is masked there and not cut off.
+
 What a fused kernel cannot keep: a value that is NaN and masked for *some*
 queries only (by a causal mask, say) reaches the other rows of the same tile.
 Keys that are masked for every query (padding) never matter, as elsewhere.
@@ -15,6 +28,8 @@ Vaswani et al., "Attention Is All You Need" (2017), arXiv:1706.03762.
 Dao et al., "FlashAttention" (2022), arXiv:2205.14135.
 """
 
+import functools
+import inspect
 from collections.abc import Mapping
 
 import torch
@@ -22,9 +37,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from numpy import ndarray
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from self_attention._checks import (
     check_head_dim,
+    check_mask_broadcasts,
     check_parameter_shapes,
     check_scale,
     projection_shapes,
@@ -51,10 +68,45 @@ __all__ = [
     "causal_mask",
     "combine_heads",
     "combine_masks",
+    "kernels_for",
     "padding_mask",
     "scaled_dot_product_attention",
     "separate_heads",
 ]
+
+
+_MKLDNN = torch.ops.mkldnn
+#: Whether this processor multiplies matrices in half precision itself.
+NATIVE_HALF = {
+    dtype: bool(getattr(_MKLDNN, f"_is_mkldnn_{name}_supported", bool)())
+    for dtype, name in ((torch.bfloat16, "bf16"), (torch.float16, "fp16"))}
+#: Fewer keys than this are masked and not cut off: it would cost more.
+SHORTEST_CUT = 128
+_CAN_ORDER = "set_priority" in inspect.signature(sdpa_kernel).parameters
+
+
+def kernels_for(query: Tensor, *, is_masked: bool = False) -> list[SDPBackend]:
+    """Say which of SDPA's kernels may run, the fastest first.
+
+    Args:
+        query: For its device and dtype only.
+        is_masked: Whether there is a mask that is not a flag.
+
+    Returns:
+        Kernels; PyTorch takes the first that can do the sizes at hand. The
+        order on a GPU follows published figures: cuDNN's kernel leads in half
+        precision from compute capability 9.0 (Hopper) on.
+
+    Source: Shah et al., "FlashAttention-3" (2024), arXiv:2407.08608, fig. 5.
+    """
+    if query.device.type != "cuda":
+        return [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+    if is_masked or query.dtype not in NATIVE_HALF:
+        return [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    hopper = torch.cuda.get_device_capability(query.device) >= (9, 0)
+    fast = [SDPBackend.CUDNN_ATTENTION] if hopper else []
+    return [*fast, SDPBackend.FLASH_ATTENTION,
+            SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 @shape_checked
@@ -91,21 +143,86 @@ def scaled_dot_product_attention(
     """
     check_alike(attention_mask, query=query, key=key, value=value)
     scale = check_scale(scale, query.shape[-1])
+    if attention_mask is not None:
+        check_mask_broadcasts(attention_mask.shape,
+                              (*query.shape[:-1], key.shape[-2]))
+    return _attend(query, key, value, attention_mask, scale, is_causal)
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
+            scale: float, is_causal: bool) -> Tensor:
+    """Choose how to say to the kernel what the mask says."""
     query_len, key_len = query.shape[-2], key.shape[-2]
-    # Without its own mask argument SDPA skips the tiles above the diagonal.
-    skips_tiles = (is_causal and attention_mask is None
-                   and query_len == key_len)
+    if mask is not None:
+        spans = _spans(query, key_len, mask, is_causal)
+        if spans is not None:
+            return _attend_in_spans(query, key, value, spans, scale, is_causal)
+    # Without a mask beside it the flag skips the tiles above the diagonal.
+    skips_tiles = is_causal and mask is None and query_len == key_len
     if is_causal and not skips_tiles:
         corner = causal_mask(query_len, key_len, device=query.device)
-        attention_mask = combine_masks(attention_mask, corner)
-    if attention_mask is not None:
-        key, value = clear_unattended(query, key, value, attention_mask)
-        attention_mask = torch.atleast_2d(attention_mask)
-    if key_len == 0:  # no kernel promises what the average of nothing is
+        mask = combine_masks(mask, corner)
+    if mask is None:
+        return _kernel(query, key, value, None, scale, skips_tiles)
+    key, value = clear_unattended(query, key, value, mask)
+    mask = torch.atleast_2d(mask)
+    # Not every kernel knows a query that may attend nowhere: let it attend
+    # everywhere, and drop the result with its gradient.
+    nowhere = ~mask.any(dim=-1, keepdim=True)
+    output = _kernel(query, key, value, mask | nowhere, scale, False)
+    return output.masked_fill(nowhere, 0)
+
+
+def _kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
+            scale: float, is_causal: bool) -> Tensor:
+    if key.shape[-2] == 0:  # no kernel promises what the average of none is
         return query @ key.mT @ value
-    return F.scaled_dot_product_attention(
-        query, key, value, attn_mask=attention_mask, scale=scale,
-        is_causal=skips_tiles)
+    run = functools.partial(
+        F.scaled_dot_product_attention, query, key, value, attn_mask=mask,
+        scale=scale, is_causal=is_causal)
+    if query.device.type != "cuda" or not _CAN_ORDER:
+        return run()
+    kernels = kernels_for(query, is_masked=mask is not None)
+    with sdpa_kernel(kernels, set_priority=True):
+        return run()
+
+
+def _spans(query: Tensor, key_len: int, mask: Tensor,
+           is_causal: bool) -> list[tuple[int, int]] | None:
+    """Find where the keys of each sequence begin and end.
+
+    None where the mask says more than that, where it is too short to be worth
+    the work, and on a GPU, which would have to wait for the answer.
+    """
+    if (torch.compiler.is_compiling() or query.device.type != "cpu"
+            or query.dim() != 4 or len(query) == 0 or key_len < SHORTEST_CUT
+            or ((1,) * 4 + mask.shape)[-3:] != (1, 1, key_len)
+            or (is_causal and query.shape[-2] != key_len)):
+        return None
+    spans = []
+    for row in mask.reshape(-1, key_len):
+        places = row.nonzero().squeeze(-1).tolist()
+        start, stop = (places[0], places[-1] + 1) if places else (0, 0)
+        if len(places) != stop - start:  # there are gaps
+            return None
+        spans.append((start, stop))
+    return spans
+
+
+def _attend_in_spans(query: Tensor, key: Tensor, value: Tensor,
+                     spans: list[tuple[int, int]], scale: float,
+                     is_causal: bool) -> Tensor:
+    """Attend one sequence after the other, without its padding."""
+    size = len(query) // len(spans)  # 1, or all where they share one mask
+    outputs = []
+    for (start, stop), q, k, v in zip(
+            spans, query.split(size), key.split(size), value.split(size)):
+        # Under a causal mask, what stands before the first key sees none.
+        first = start if is_causal else 0
+        late = _kernel(q[..., first:, :], k[..., start:stop, :],
+                       v[..., start:stop, :], None, scale, is_causal)
+        outputs.append(F.pad(late, (0, 0, first, 0)))
+    return torch.cat(outputs)
 
 
 class MultiHeadSelfAttention(nn.Module):
@@ -165,10 +282,13 @@ class MultiHeadSelfAttention(nn.Module):
             ValueError: ``x`` has the wrong shape, or is on another device.
         """
         check_alike(weight=self.W_qkv.weight, x=x)
-        query, key, value = self.W_qkv(x).chunk(3, dim=-1)
-        return (separate_heads(query, self.num_heads),
-                separate_heads(key, self.num_heads),
-                separate_heads(value, self.num_heads))
+        query, key, value = self._separate(_multiply(x, self.W_qkv))
+        return _narrow(query, x), _narrow(key, x), _narrow(value, x)
+
+    def _separate(self, packed: Tensor) -> tuple[Tensor, ...]:
+        split = packed.view(*packed.shape[:-1], 3, self.num_heads,
+                            self.head_dim)
+        return split.permute(2, 0, 3, 1, 4).unbind()
 
     @shape_checked
     def forward(self, x: Float[Tensor, "batch seq_len {self.embed_dim}"],
@@ -187,10 +307,18 @@ class MultiHeadSelfAttention(nn.Module):
             The new embeddings. A token that may attend nowhere gets the bias
             of ``W_o``, or zeros where there is none.
         """
-        query, key, value = self.project(x)
-        heads = scaled_dot_product_attention(
-            query, key, value, attention_mask, is_causal=is_causal)
-        return self.W_o(combine_heads(heads))
+        check_alike(attention_mask, weight=self.W_qkv.weight, x=x)
+        query, key, value = self._separate(_multiply(x, self.W_qkv))
+        if attention_mask is not None:
+            check_mask_broadcasts(attention_mask.shape,
+                                  (*query.shape[:-1], x.shape[1]))
+        heads = self._attend(query, key, value, attention_mask,
+                             check_scale(None, self.head_dim), is_causal)
+        joined = heads.transpose(1, 2).flatten(-2)
+        return _narrow(_multiply(joined, self.W_o), x)
+
+    # The layer made query, key and value itself: no need to check them.
+    _attend = staticmethod(_attend)
 
     @shape_checked
     def attention_weights(
@@ -252,3 +380,19 @@ class MultiHeadSelfAttention(nn.Module):
                 packed = [tensors[name] for name in ("b_q", "b_k", "b_v")]
                 self.W_qkv.bias.copy_(torch.cat(packed))
                 self.W_o.bias.copy_(tensors["b_o"])
+
+
+def _narrow(tensor: Tensor, x: Tensor) -> Tensor:
+    """Round to the dtype of ``x``, unless autocast has chosen another."""
+    if tensor.dtype == x.dtype or torch.is_autocast_enabled(x.device.type):
+        return tensor
+    return tensor.to(x.dtype)
+
+
+def _multiply(x: Tensor, linear: nn.Linear) -> Tensor:
+    """Apply a linear layer, in float32 where the processor lacks the dtype."""
+    if (NATIVE_HALF.get(linear.weight.dtype, True) or x.device.type != "cpu"
+            or torch.is_autocast_enabled("cpu")):
+        return linear(x)
+    bias = None if linear.bias is None else linear.bias.float()
+    return F.linear(x.float(), linear.weight.float(), bias)
