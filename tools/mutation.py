@@ -39,7 +39,7 @@ SOCKET = "server.sock"
 
 TESTS = [f"tests/test_{name}.py" for name in (
     "cases", "masks", "bad_input", "shapes", "layer", "attention",
-    "gradients", "backward", "properties", "mirror")]
+    "gradients", "backward", "properties", "mirror", "kernels")]
 #: These start interpreters or look at files: no mutant needs them.
 SLOW = ("not (needs_numpy_alone or load_torch or import or ruff or columns "
         "or written_apart)")
