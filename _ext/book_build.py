@@ -35,10 +35,9 @@ CACHES = Path("_build", ".executed")
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
-    # These two speak of the site's address, so they need one.
+    # A map of the site speaks of its address, so it needs one.
     if find_site(find_repository(Path(app.srcdir))):
         app.setup_extension("sphinx_sitemap")
-        app.setup_extension("sphinxext.opengraph")
     myst_nb.core.render.coalesce_streams = join_streams
     app.connect("config-inited", key_the_cache)
     app.connect("config-inited", point_to_repository)
@@ -121,8 +120,6 @@ def point_to_repository(app: Sphinx, config: Config) -> None:
     if site:
         config.html_baseurl = site
         config.sitemap_url_scheme = "{link}"  # without /en/
-        config.ogp_site_url = site
-        config.ogp_social_cards = {"enable": False}  # they need a font
 
 
 def import_first(app: Sphinx, env: object, docnames: list[str]) -> None:

@@ -1,6 +1,7 @@
 """Every variant, a fixed seed, and one thread."""
 
 import os
+import shutil
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Triton decides when it is first imported whether it interprets.
@@ -43,3 +44,21 @@ def rng():
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(20170612)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a window; a module's tests share it.
+
+    It is slow where other work is done beside it: whoever waits, waits for a
+    thing to happen, and up to a minute.
+    """
+    sync_api = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("Chromium is not installed")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox"])
+        yield started
+        started.close()

@@ -1,121 +1,305 @@
-"""What a reader's browser does with the built site (make test ALL=1)."""
+"""What a reader's browser does with the built site (make test ALL=1).
+
+The site is served below a path, as a project's pages are, so that every test
+here also says that no page asks for anything above it.
+"""
 
 import functools
-import http.server
-import shutil
-import threading
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from site_server import serve
 from test_site import PAGES, SITE
 
 pytestmark = pytest.mark.browser
 
-#: (colour scheme, width of the window): a desk by day and by night, a phone.
-WINDOWS = [("light", 1280), ("dark", 1280), ("light", 390)]
-#: The theme's own: the title above the navigation is in no landmark.
-NOT_OURS = {"region"}
+BELOW = "/some/sub/path"
+#: Pages that Sphinx makes, one or two of each kind.
+MADE = ["genindex", "py-modindex", "search", "_modules/index",
+        "_modules/self_attention/numpy_reference"]
+#: A chapter with formulas, code, figures, quizzes and folded solutions.
+CHAPTER = "chapters/06_masks"
+#: A chapter with an explorer, and its name.
+EXPLORED = ("chapters/04_softmax_and_scale", "explore-scale")
 
+DESK = {"viewport": {"width": 1280, "height": 900}}
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+
+READY = """() => document.fonts.ready.then(
+  () => window.MathJax && MathJax.startup && MathJax.startup.promise)"""
 # What sticks out of the window, unless it scrolls in a box of its own.
 STICKS_OUT = """() => [...document.querySelectorAll('article *')].filter(
   e => e.getBoundingClientRect().right > innerWidth + 1
     && !e.closest('pre, mjx-container, .math, .output, .headerlink, '
                   + '.pst-scrollable-table-container')
   ).map(e => e.tagName + ' ' + e.textContent.trim().slice(0, 60))"""
+# What has more text than room, and neither wraps nor scrolls.
+CUT_OFF = """() => [...document.querySelectorAll('article *')].filter(e => {
+    const style = getComputedStyle(e);
+    return ['hidden', 'clip'].includes(style.overflowX) && e.innerText
+      && e.clientWidth > 2 && e.scrollWidth > e.clientWidth + 1
+      && !e.closest('mjx-assistive-mml, .visually-hidden'); }
+  ).map(e => e.tagName + ' ' + e.className + ' '
+        + e.textContent.trim().slice(0, 60))"""
+WIDER = "document.documentElement.scrollWidth > innerWidth"
 UNSET_MATH = """() => document.querySelectorAll(
   '.math:not(:has(mjx-container)), mjx-merror').length"""
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *arguments):
-        pass
+# A chapter has thousands of coloured words of code and parts of formulas.
+# Those that are alike in every class up to the article are checked once, and
+# a formula takes the colour of its text (a test says so).
+THIN_OUT = """() => {
+  document.querySelectorAll('mjx-math').forEach(e => e.remove());
+  const seen = new Set();
+  for (const e of document.querySelectorAll('.highlight pre span:not(:has(*))'
+                                            )) {
+    let kind = '';
+    for (let p = e; p && p.tagName !== 'ARTICLE'; p = p.parentElement)
+      kind += p.className + '/';
+    if (seen.has(kind)) e.replaceWith(e.textContent); else seen.add(kind);
+  } }"""
+#: The rules of axe that look at colours; all others do not depend on them.
+COLOUR_RULES = {"runOnly": ["color-contrast", "link-in-text-block"]}
 
 
 @pytest.fixture(scope="module")
-def address():
-    """The site, served to this machine alone."""
+def server():
     assert (SITE / "intro.html").exists(), "there is no site: run make book"
-    handler = functools.partial(Quiet, directory=str(SITE))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serve(SITE, BELOW) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("Chromium is not installed")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox"])
-        yield started
-        started.close()
+def address(server):
+    return server.address
 
 
-@pytest.fixture(scope="module", params=WINDOWS,
-                ids=lambda window: f"{window[0]}-{window[1]}")
-def window(request, browser):
-    scheme, width = request.param
-    context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme)
-    yield context
-    context.close()
+@pytest.fixture(scope="module")
+def rules():
+    """The text of axe-core, which says what is wrong for whom."""
+    package = pytest.importorskip("axe_playwright_python")
+    return next(Path(package.__file__).parent.rglob("axe*.js")).read_text(
+        "utf8")
 
 
 @pytest.fixture
-def tab(window):
-    page = window.new_page()
-    page.complaints, page.strangers = [], []
-    page.on("console", lambda message: page.complaints.append(message.text)
-            if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("requestfailed",
-            lambda request: page.complaints.append(request.url))
-    page.on("request", lambda request: page.strangers.append(request.url)
-            if not request.url.startswith(("http://127.0.0.1:", "data:"))
-            else None)
-    yield page
-    page.close()
+def opened(browser, address):
+    """Open pages in windows of one's own; nothing may be left to complain."""
+    contexts, complaints = [], []
+
+    def listen(page):
+        page.on("console", lambda message: complaints.append(message.text)
+                if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("requestfailed", lambda request: complaints.append(
+            f"failed: {request.url}"))
+        page.on("response", lambda response: complaints.append(
+            f"{response.status}: {response.url}")
+            if response.status >= 400 else None)
+        page.on("request", lambda request: complaints.append(
+            f"another host: {request.url}")
+            if not request.url.startswith((f"{address}/", "data:")) else None)
+
+    def visit(name, scheme="light", **window):
+        context = browser.new_context(color_scheme=scheme, **(window or DESK))
+        context.set_default_timeout(60_000)
+        contexts.append(context)
+        page = context.new_page()
+        listen(page)
+        page.goto(f"{address}/{name}")
+        page.evaluate(READY)
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert not complaints
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_page_is_sound(name, tab, address):
-    tab.goto(f"{address}/{name}.html")
-    tab.wait_for_load_state("networkidle")
-    assert not tab.complaints
-    assert not tab.strangers
-    assert tab.evaluate(UNSET_MATH) == 0
-    assert not tab.evaluate(STICKS_OUT)
-    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    # A phone shows the same page; what is new there is what scrolls.
-    phone = tab.viewport_size["width"] < 600
-    rules = {"runOnly": ["scrollable-region-focusable"]} if phone else None
-    found = axe.Axe().run(tab, options=rules or {}).response["violations"]
-    assert not [(fault["id"], node["html"][:200]) for fault in found
-                if fault["id"] not in NOT_OURS for node in fault["nodes"]]
+def violations(page, rules, options=None):
+    """What axe finds wrong, once all colours have stopped changing."""
+    page.evaluate("() => Promise.all(document.getAnimations().map("
+                  "moving => moving.finished.catch(() => 0)))")
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(rules)
+    # Without a preload, which would fetch style sheets from wrong places.
+    found = page.evaluate("options => axe.run(document, options)", {
+        "preload": False, "resultTypes": ["violations"], **(options or {})})
+    return [(fault["id"], node["target"], node["html"][:200])
+            for fault in found["violations"] for node in fault["nodes"]]
 
 
-def test_search_finds_the_chapter(tab, address):
-    tab.goto(f"{address}/search.html?q=causal+mask")
-    tab.wait_for_selector("#search-results li a")
-    results = tab.locator("#search-results li a").all_inner_texts()
-    assert any("Masks" in text for text in results)
-    assert not tab.complaints
-    assert not tab.strangers
+def emulate(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.wait_for_function(
+        f"document.documentElement.dataset.theme === '{scheme}'")
 
 
-def test_reader_can_choose_the_colours(tab, address, window):
-    tab.goto(f"{address}/intro.html")
+# --- every page --------------------------------------------------------------
+
+@pytest.mark.parametrize("name", PAGES + MADE)
+def test_page_is_sound_on_a_desk(name, opened, rules):
+    page = opened(f"{name}.html")
+    assert page.evaluate(UNSET_MATH) == 0
+    assert not page.evaluate(STICKS_OUT)
+    assert not page.evaluate(WIDER)
+    page.evaluate(THIN_OUT)
+    assert not violations(page, rules)
+    emulate(page, "dark")
+    assert not violations(page, rules, COLOUR_RULES)
+    # Twice as large, a window has half the room.
+    page.set_viewport_size({"width": 640, "height": 450})
+    assert not page.evaluate(STICKS_OUT)
+    assert not page.evaluate(CUT_OFF)
+    assert not page.evaluate(WIDER)
+
+
+@pytest.mark.parametrize("name", PAGES + MADE)
+def test_page_is_sound_on_a_phone(name, opened, rules):
+    page = opened(f"{name}.html", "dark", **PHONE)
+    assert page.evaluate(UNSET_MATH) == 0
+    assert not page.evaluate(STICKS_OUT)
+    assert not page.evaluate(CUT_OFF)
+    assert not page.evaluate(WIDER)
+    page.evaluate(THIN_OUT)
+    assert not violations(page, rules)
+    emulate(page, "light")
+    assert not violations(page, rules, COLOUR_RULES)
+
+
+def test_rules_are_tried(opened, rules):
+    """The checks above can fail."""
+    page = opened("intro.html")
+    page.evaluate("""() => document.querySelector('article').innerHTML =
+      '<h1>Faults</h1><p style="color: #ddd">pale</p><img src="data:,">'
+      + '<p style="width: 3000px">wide</p><div style="width: 50px; '
+      + 'overflow: hidden; white-space: nowrap">much too long</div>'""")
+    found = {fault for fault, *_ in violations(page, rules)}
+    assert {"color-contrast", "image-alt"} <= found
+    assert page.evaluate(STICKS_OUT)
+    assert page.evaluate(CUT_OFF)
+    assert page.evaluate(WIDER)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_formulas_have_the_colour_of_their_text(scheme, opened):
+    page = opened(f"{CHAPTER}.html", scheme)
+    assert page.locator("article mjx-math").count() > 10
+    assert page.evaluate("""() => [...document.querySelectorAll('mjx-math')
+      ].every(e => getComputedStyle(e).color
+                === getComputedStyle(e.closest('.math').parentNode).color)""")
+
+
+# --- finding one's way -------------------------------------------------------
+
+def test_search_finds_the_chapter(opened):
+    page = opened("search.html?q=padding+mask")
+    page.wait_for_selector("#search-results li a")
+    page.wait_for_function(
+        "document.querySelector('#search-summary, #search-results p')"
+        "?.textContent.match(/\\d+ page/)")
+    first = page.locator("#search-results li a", has_text="Masks").first
+    first.click()
+    page.wait_for_url(re.compile(f".*{CHAPTER}.html.*"))
+    assert "Masks" in page.locator("article h1").inner_text()
+
+
+def test_chapter_can_be_searched_for_from_any_page(opened):
+    page = opened(f"{PAGES[1]}.html")
+    page.keyboard.press("Control+k")
+    page.locator("#pst-search-dialog input").fill("padding mask")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r".*search\.html\?q=padding\+mask"))
+    page.wait_for_selector("#search-results li a")
+
+
+def test_phone_has_a_menu(opened, rules):
+    page = opened(f"{CHAPTER}.html", **PHONE)
+    page.locator(".primary-toggle:visible").first.click()
+    menu = page.locator("#pst-primary-sidebar-modal")
+    menu.get_by_role("link", name="Combining heads").wait_for()
+    page.evaluate(THIN_OUT)
+    assert not page.evaluate(WIDER)
+    assert not violations(page, rules)
+    page.keyboard.press("Escape")
+    menu.wait_for(state="hidden")
+    page.locator(".primary-toggle:visible").first.click()
+    menu.get_by_role("link", name="Combining heads").click()
+    page.wait_for_url("**/07_combining_heads.html")
+
+
+def test_reader_can_choose_the_colours(opened):
+    page = opened("intro.html")
     seen = set()
     for _ in range(3):
-        seen.add(tab.locator("html").get_attribute("data-theme"))
-        tab.locator(".theme-switch-button:visible").first.click()
+        seen.add(page.locator("html").get_attribute("data-theme"))
+        page.locator(".theme-switch-button:visible").first.click()
     assert seen == {"light", "dark"}
+
+
+@pytest.mark.parametrize("name", ["intro", CHAPTER, "chapters/api_course"])
+def test_keyboard_shows_where_it_is(name, opened):
+    page = opened(f"{name}.html")
+    unseen, visited = [], set()
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        where = page.evaluate("""() => {
+          const e = document.activeElement, style = getComputedStyle(e);
+          const box = e.getBoundingClientRect();
+          return {what: e.outerHTML.slice(0, 120),
+            seen: style.outlineStyle !== 'none'
+              && parseFloat(style.outlineWidth) >= 2
+              && box.width > 0 && box.height > 0,
+            body: e === document.body}; }""")
+        visited.add(where["what"])
+        if not (where["seen"] or where["body"]):
+            unseen.append(where["what"])
+    assert not unseen
+    assert len(visited) > 20
+
+
+def test_reader_can_skip_to_the_text(opened):
+    page = opened(f"{CHAPTER}.html")
+    page.keyboard.press("Tab")
+    assert page.locator("#pst-skip-link a").evaluate(
+        "e => e === document.activeElement && e.offsetParent !== null")
+    page.keyboard.press("Enter")
+    assert urlsplit(page.url).fragment == "main-content"
+
+
+def test_motion_is_left_out_for_who_wants_none(opened):
+    page = opened(f"{EXPLORED[0]}.html", **DESK, reduced_motion="reduce")
+    moving = page.evaluate("""() => [...document.querySelectorAll('*')].filter(
+      e => ['', '::before', '::after'].some(part => {
+        const style = getComputedStyle(e, part || null);
+        return [style.transitionDuration, style.animationDuration].some(
+          times => times.split(',').some(time => parseFloat(time) > 0.01));
+      })).map(e => e.outerHTML.slice(0, 90))""")
+    assert not moving
+    assert page.evaluate("getComputedStyle(document.documentElement)"
+                         ".scrollBehavior") == "auto"
+
+
+# --- what a chapter can do ---------------------------------------------------
+
+def test_explorer_answers_in_its_chapter(opened):
+    page = opened(f"{EXPLORED[0]}.html")
+    explorer = page.locator(f"#{EXPLORED[1]}")
+    before = explorer.locator("output").inner_text()
+    explorer.locator("input[type=range], button, input").first.focus()
+    page.keyboard.press("End")
+    assert explorer.locator("output").inner_text() != before
+
+
+def test_solution_opens_by_keyboard(opened):
+    page = opened(f"{CHAPTER}.html")
+    folded = page.locator("article details").first
+    assert not folded.evaluate("e => e.open")
+    folded.locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert folded.evaluate("e => e.open")
 
 
 def test_page_can_be_read_without_scripts(browser, address):
@@ -125,4 +309,62 @@ def test_page_can_be_read_without_scripts(browser, address):
     assert page.locator("article h1").is_visible()
     assert page.locator("article .cell_input").first.is_visible()
     assert page.locator("article img").first.is_visible()
+    # The icons are letters of a font.
+    assert page.evaluate("""() => document.fonts.load(
+      '900 16px "Font Awesome 6 Free"', '\\uf0c9')
+      .then(fonts => fonts.length)""") == 1
     context.close()
+
+
+def test_every_icon_is_drawn(opened):
+    """No page names an icon that the small font has not."""
+    page = opened(f"{CHAPTER}.html")
+    for name in ("intro", CHAPTER, "chapters/api_course", "search"):
+        page.goto(f"{page.url.split(BELOW)[0]}{BELOW}/{name}.html")
+        page.evaluate(READY)
+        signs = page.evaluate("""() => [...document.querySelectorAll(
+          '.fa-solid, .admonition-title')].map(e => [e.className,
+            getComputedStyle(e, e.matches('.fa-solid') ? '::before'
+                                                       : '::after').content])
+          """)
+        named = [(name, sign.strip('"')) for name, sign in signs
+                 if "fa-solid" in name or sign != "none"]
+        assert named
+        assert not [(name, sign) for name, sign in named
+                    if len(sign) != 1 or ord(sign) not in font_signs()]
+
+
+@functools.cache
+def font_signs():
+    from fontTools.ttLib import TTFont
+    fonts = SITE / "_static/vendor/fontawesome/webfonts"
+    return set(TTFont(fonts / "fa-solid-900.woff").getBestCmap())
+
+
+def test_paper_shows_the_text_alone(opened):
+    page = opened(f"{CHAPTER}.html")
+    page.emulate_media(media="print")
+    for aside in ("#pst-primary-sidebar", "#pst-secondary-sidebar",
+                  ".bd-header-article", ".prev-next-footer", ".copybtn",
+                  "#pst-back-to-top"):
+        assert page.locator(f"{aside}:visible").count() == 0, aside
+    folded = page.locator("article details > :not(summary)")
+    assert folded.count() > 5
+    assert folded.evaluate_all(
+        "nodes => nodes.filter(e => e.offsetHeight < 5).length") == 0
+    light = page.evaluate(
+        "getComputedStyle(document.querySelector('article p')).color")
+    assert max(map(int, re.findall(r"\d+", light)[:3])) < 110  # dark ink
+    assert page.pdf()[:5] == b"%PDF-"
+
+
+def test_served_from_the_root_it_works_as_well(browser):
+    with serve(SITE) as server:
+        page = browser.new_page()
+        page.goto(f"{server.address}/")
+        page.wait_for_url("**/intro.html")
+        page.goto(f"{server.address}/{CHAPTER}.html")
+        page.evaluate(READY)
+        assert page.evaluate(UNSET_MATH) == 0
+        page.close()
+        assert not server.missing

@@ -2,8 +2,6 @@
 every number that its script writes is the one that NumPy gives.
 """
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -40,19 +38,6 @@ PAGE = """<!doctype html>
 </main></body></html>"""
 
 
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("Chromium is not installed")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
 @pytest.fixture
 def show(browser):
     """Open a page of explorers; no complaint may be left at the end."""
@@ -62,6 +47,7 @@ def show(browser):
         context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=theme,
             **more)
+        context.set_default_timeout(60_000)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: complaints.append(message.text))

@@ -280,6 +280,8 @@ def test_readme_links_lead_somewhere():
 def test_landing_page_lists_every_chapter_with_its_minutes():
     told = dict(re.findall(r"\(chapters/(\d\d_\w+)\.ipynb\)\n  - .+\n"
                            r"  - (\d+)$", read("intro.md"), re.M))
+    assert "about twenty hours" in read("intro.md")
+    assert round(sum(map(int, told.values())) / 60) in (19, 20, 21)
     words = {"an hour": 60, "one hour": 60, "two hours": 120,
              "an hour and a half": 90}
     for path in sorted((ROOT / "chapters").glob("[0-9]*.ipynb")):

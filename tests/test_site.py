@@ -5,6 +5,7 @@
 
 import collections
 import functools
+import io
 import itertools
 import json
 import os
@@ -18,18 +19,22 @@ import nbformat
 import pytest
 import yaml
 from bs4 import BeautifulSoup
+from docutils import nodes
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "_build" / "html"
 sys.path.insert(0, str(ROOT / "_ext"))
 
 from book_build import join_streams, sources_key  # noqa: E402
+from book_pages import introduce, mend_theme, plain, shorten  # noqa: E402
 from book_repository import (  # noqa: E402
     Repository,
     find_branch,
     find_repository,
     find_site,
 )
+from book_weight import looks_the_same, repaint  # noqa: E402
 
 
 def pages_in(node):
@@ -88,6 +93,121 @@ def test_titles_tell_pages_apart(site):
     titles = [soup(site / f"{name}.html").title.get_text(strip=True)
               for name in PAGES]
     assert len(set(titles)) == len(titles)
+
+
+def heads(site):
+    """(path, its soup) of every page of the site, those of code as well."""
+    for path in sorted(site.rglob("*.html")):
+        name = path.relative_to(site).as_posix()
+        if not name.startswith("_static/") and name != "index.html":
+            yield name, soup(path)
+
+
+def meta(page, name):
+    kind = "property" if name.startswith("og:") else "name"
+    tags = page.head.find_all("meta", {kind: name})
+    assert len(tags) <= 1, name
+    return tags[0]["content"] if tags else None
+
+
+def test_every_page_says_what_it_is(site):
+    titles, descriptions = {}, {}
+    for name, page in heads(site):
+        title, described = page.title.get_text(), meta(page, "description")
+        assert described, name
+        assert 50 <= len(described) <= 200, (name, described)
+        assert described[0].isupper(), described
+        assert described[-1] in ".?!…”", described
+        assert not re.search(r"[\\{}<>`$]|\*\*", described), described
+        assert titles.setdefault(title, name) == name
+        assert descriptions.setdefault(described, name) == name
+    assert len(titles) > len(PAGES)
+
+
+def test_every_page_has_a_card(site):
+    known = find_site(find_repository(ROOT))
+    for name, page in heads(site):
+        title = " ".join(page.title.get_text().split())
+        assert meta(page, "og:title") == title
+        assert meta(page, "og:description") == meta(page, "description")
+        assert meta(page, "og:type") == (
+            "website" if name == "intro.html" else "article")
+        picture = meta(page, "og:image")
+        if known:
+            assert picture == f"{known}_static/card.png"
+            assert meta(page, "og:url") == known + name
+        else:  # no address that would be wrong elsewhere
+            assert meta(page, "og:url") is None
+            assert ((site / name).parent / picture).exists()
+    assert meta(soup(site / "index.html"), "og:title") == meta(
+        soup(site / "intro.html"), "og:title")
+
+
+@pytest.mark.parametrize("name", ["intro", "search", NOTEBOOKS[0],
+                                  "_modules/index"])
+def test_theme_is_mended(name, site):
+    """When one of these fails, the theme has changed: see book_pages.py."""
+    page = soup(site / f"{name}.html")
+    scripts = " ".join(tag["src"] for tag in page.find_all("script", src=True))
+    assert "fontawesome" not in scripts
+    assert ("searchindex" in scripts) == (name == "search")
+    assert len(page.find_all("meta", {"name": "viewport"})) == 1
+    assert page.select_one("#pst-primary-sidebar")["role"] == "region"
+    icons = page.select(".fa-solid")
+    assert icons
+    assert all(icon.get("aria-hidden") == "true" for icon in icons)
+
+
+def test_mending_a_page_changes_nothing_twice():
+    once = mend_theme('<meta name="viewport" content="a" />'
+                      '<meta name="viewport" content="b" />'
+                      '<i class="fa-solid fa-bars"></i>', "one")
+    assert once == ('<meta name="viewport" content="a" />'
+                    '<i aria-hidden="true" class="fa-solid fa-bars"></i>')
+    assert mend_theme(once, "one") == once
+
+
+def test_card_has_whole_addresses_where_the_site_has_one():
+    context = {"pagename": "chapters/one", "root_doc": "intro",
+               "course_description": 'He said "no" & left.',
+               "pathto": lambda path, resource: f"../{path}"}
+    page = "<head><title>One</title></head>"
+    assert 'og:image" content="../_static/card.png"' in introduce(
+        page, context)
+    context |= {"pageurl": "https://x.org/chapters/one.html",
+                "html_baseurl": "https://x.org/"}
+    told = BeautifulSoup(introduce(page, context), "html.parser")
+    assert meta(told, "og:image") == "https://x.org/_static/card.png"
+    assert meta(told, "og:url") == "https://x.org/chapters/one.html"
+    assert meta(told, "description") == 'He said "no" & left.'
+
+
+def test_description_is_whole_sentences():
+    first = "A mask takes a right away from some pairs of tokens."
+    long = "It is kept, " + "and kept again, " * 12 + "to the end."
+    assert shorten(f"{first} {long}") == first
+    cut = shorten(long)
+    assert len(cut) <= 200
+    assert long.startswith(cut.removesuffix("…"))
+    assert cut.endswith(("kept…", "again…", "and…"))
+    assert shorten(f"{first} Why? Because.") == f"{first} Why? Because."
+    text = nodes.paragraph("", "", nodes.Text("Divide by "), nodes.math(
+        "", r"\sqrt{d_k}"), nodes.Text(" [Vaswani et al., 2017]."))
+    assert plain(text) == "Divide by √d_k."
+
+
+def test_picture_is_lighter_and_looks_the_same(tmp_path):
+    shades = Image.linear_gradient("L").resize((300, 200))
+    picture = Image.merge("RGB", [shades, shades, shades.transpose(
+        Image.Transpose.FLIP_TOP_BOTTOM)])
+    data = io.BytesIO()
+    picture.save(data, "PNG", compress_level=0)
+    light = repaint(data.getvalue(), tmp_path)
+    assert len(light) < len(data.getvalue())
+    assert looks_the_same(picture, Image.open(io.BytesIO(light)))
+    assert repaint(data.getvalue(), tmp_path) == light
+    assert repaint(light, tmp_path) == light  # a second build
+    assert not looks_the_same(picture, picture.point(lambda level: level + 9))
 
 
 def test_chapters_have_the_numbers_of_their_files(page):
