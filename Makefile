@@ -21,8 +21,8 @@ export IPYTHONDIR := $(CURDIR)/_build/.ipython
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TORCH_BACKEND
 
-.PHONY: help ready book test serve notebooks picture gpu mutation lint lock \
-	newest clean
+.PHONY: help ready book pdf chromium test serve notebooks picture gpu \
+	mutation lint lock newest clean
 .DEFAULT_GOAL := help
 
 help: ## show what can be made
@@ -43,6 +43,12 @@ serve: book ## show the site at http://localhost:8000 (PORT=...)
 
 notebooks: ready ## run the notebooks and store their outputs (ONLY=06)
 	@$(BIN)/python tools/notebooks.py $(ONLY)
+
+pdf: chromium book ## print the book and the cheat sheet (needs Chromium)
+	@$(BIN)/python tools/pdf.py
+
+chromium: ready
+	@$(BIN)/python tools/pdf.py --find
 
 picture: ready ## draw the picture of the landing page again
 	@$(BIN)/python tools/picture.py
