@@ -4,7 +4,6 @@ BIN    := .venv/bin
 PYTHON ?= $(shell test -x $(BIN)/python && echo $(BIN)/python || echo python3)
 SITE   := _build/html
 ALL    ?=
-BROWSER ?=
 ONLY   ?=
 PORT   ?= 8000
 CORE   := not (browser or peer or slow)
@@ -33,10 +32,9 @@ book: ready ## build the site, every warning an error
 	  rm -rf _build/.doctrees; exit 1; }  # or the next run would not warn
 	@echo "The book is built: open $(SITE)/index.html, or make serve."
 
-# The pages' own suite needs Chromium and its time: make test ALL=1 BROWSER=1.
-test: book ## run the tests (ALL=1: also peers and slow ones; BROWSER=1)
+test: book ## run the tests (ALL=1: also peers, the browser, and slow ones)
 	@$(BIN)/python -m pytest tests chapters $(NBVAL) \
-	  $(if $(ALL),$(if $(BROWSER),,-m "not browser"),-m "$(CORE)")
+	  $(if $(ALL),,-m "$(CORE)")
 
 serve: book ## show the site at http://localhost:8000 (PORT=...)
 	@$(BIN)/python -m http.server $(PORT) --bind localhost --directory $(SITE)

@@ -47,7 +47,8 @@ def lighten(app: Sphinx, exception: Exception | None) -> None:
 
 def cut_icons(site: Path) -> None:
     """Keep the icons that pages and style sheets name, in one small font."""
-    (site / "_static/scripts/fontawesome.js").unlink(missing_ok=True)
+    for script in site.glob("_static/scripts/fontawesome.js*[!t]"):
+        script.unlink()  # its licence stays: LICENSE.txt
     sheet = (site / SHEET).read_text("utf8")
     named = set()
     for path in [*site.rglob("*.html"), *site.rglob("_static/**/*.js")]:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from site_server import serve
-from test_site import PAGES, SITE
+from test_site import NOTEBOOKS, PAGES, SITE
 
 pytestmark = pytest.mark.browser
 
@@ -24,6 +24,10 @@ MADE = ["genindex", "py-modindex", "search", "_modules/index",
 CHAPTER = "chapters/06_masks"
 #: A chapter with an explorer, and its name.
 EXPLORED = ("chapters/04_softmax_and_scale", "explore-scale")
+
+#: What a first visit to a page may weigh, packed, in bytes.
+HEAVIEST = 900_000
+HEAVIEST_BESIDE = 700_000
 
 DESK = {"viewport": {"width": 1280, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
@@ -47,21 +51,29 @@ CUT_OFF = """() => [...document.querySelectorAll('article *')].filter(e => {
 WIDER = "document.documentElement.scrollWidth > innerWidth"
 UNSET_MATH = """() => document.querySelectorAll(
   '.math:not(:has(mjx-container)), mjx-merror').length"""
-# A chapter has thousands of coloured words of code and parts of formulas.
-# Those that are alike in every class up to the article are checked once, and
-# a formula takes the colour of its text (a test says so).
+# A chapter has thousands of coloured words of code and parts of formulas. Of
+# texts that are alike in every tag, class and style above them, the first is
+# looked at for its colours; code that is alike becomes one text; and a formula
+# takes the colour of its text (a test says so).
 THIN_OUT = """() => {
   document.querySelectorAll('mjx-math').forEach(e => e.remove());
   const seen = new Set();
-  for (const e of document.querySelectorAll('.highlight pre span:not(:has(*))'
-                                            )) {
+  for (const e of document.querySelectorAll('body *')) {
+    if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
+      continue;
     let kind = '';
-    for (let p = e; p && p.tagName !== 'ARTICLE'; p = p.parentElement)
-      kind += p.className + '/';
-    if (seen.has(kind)) e.replaceWith(e.textContent); else seen.add(kind);
+    for (let p = e; p; p = p.parentElement) {
+      kind += [p.tagName, p.className, p.getAttribute('style'), ''].join('/');
+      if (p.tagName === 'TR')
+        kind += [...p.parentElement.children].indexOf(p) % 2;
+    }
+    if (!seen.has(kind)) e.dataset.look = '';
+    else if (e.matches('.highlight pre span:not(:has(*))'))
+      e.replaceWith(e.textContent);
+    seen.add(kind);
   } }"""
 #: The rules of axe that look at colours; all others do not depend on them.
-COLOUR_RULES = {"runOnly": ["color-contrast", "link-in-text-block"]}
+OF_COLOURS = ["color-contrast", "link-in-text-block"]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +97,7 @@ def rules():
 
 
 @pytest.fixture
-def opened(browser, address):
+def opened(browser, server, address):
     """Open pages in windows of one's own; nothing may be left to complain."""
     contexts, complaints = [], []
 
@@ -108,6 +120,7 @@ def opened(browser, address):
         contexts.append(context)
         page = context.new_page()
         listen(page)
+        server.sent.clear()
         page.goto(f"{address}/{name}")
         page.evaluate(READY)
         return page
@@ -118,17 +131,24 @@ def opened(browser, address):
     assert not complaints
 
 
-def violations(page, rules, options=None):
+def violations(page, rules, *, colours_only=False):
     """What axe finds wrong, once all colours have stopped changing."""
     page.evaluate("() => Promise.all(document.getAnimations().map("
                   "moving => moving.finished.catch(() => 0)))")
     if not page.evaluate("'axe' in window"):
+        page.evaluate(THIN_OUT)
         page.evaluate(rules)
     # Without a preload, which would fetch style sheets from wrong places.
-    found = page.evaluate("options => axe.run(document, options)", {
-        "preload": False, "resultTypes": ["violations"], **(options or {})})
+    options = {"preload": False, "resultTypes": ["violations"]}
+    found = page.evaluate(
+        "options => axe.run({include: [['[data-look]']]}, options)",
+        {**options, "runOnly": OF_COLOURS})["violations"]
+    if not colours_only:
+        found += page.evaluate("options => axe.run(document, options)", {
+            **options, "rules": {name: {"enabled": False}
+                                 for name in OF_COLOURS}})["violations"]
     return [(fault["id"], node["target"], node["html"][:200])
-            for fault in found["violations"] for node in fault["nodes"]]
+            for fault in found for node in fault["nodes"]]
 
 
 def emulate(page, scheme):
@@ -140,15 +160,16 @@ def emulate(page, scheme):
 # --- every page --------------------------------------------------------------
 
 @pytest.mark.parametrize("name", PAGES + MADE)
-def test_page_is_sound_on_a_desk(name, opened, rules):
+def test_page_is_sound_on_a_desk(name, opened, rules, server):
     page = opened(f"{name}.html")
+    weight = sum(size for _, size in server.sent)
+    assert weight <= (HEAVIEST if name in NOTEBOOKS else HEAVIEST_BESIDE)
     assert page.evaluate(UNSET_MATH) == 0
     assert not page.evaluate(STICKS_OUT)
     assert not page.evaluate(WIDER)
-    page.evaluate(THIN_OUT)
     assert not violations(page, rules)
     emulate(page, "dark")
-    assert not violations(page, rules, COLOUR_RULES)
+    assert not violations(page, rules, colours_only=True)
     # Twice as large, a window has half the room.
     page.set_viewport_size({"width": 640, "height": 450})
     assert not page.evaluate(STICKS_OUT)
@@ -163,10 +184,9 @@ def test_page_is_sound_on_a_phone(name, opened, rules):
     assert not page.evaluate(STICKS_OUT)
     assert not page.evaluate(CUT_OFF)
     assert not page.evaluate(WIDER)
-    page.evaluate(THIN_OUT)
     assert not violations(page, rules)
     emulate(page, "light")
-    assert not violations(page, rules, COLOUR_RULES)
+    assert not violations(page, rules, colours_only=True)
 
 
 def test_rules_are_tried(opened, rules):
@@ -220,7 +240,6 @@ def test_phone_has_a_menu(opened, rules):
     page.locator(".primary-toggle:visible").first.click()
     menu = page.locator("#pst-primary-sidebar-modal")
     menu.get_by_role("link", name="Combining heads").wait_for()
-    page.evaluate(THIN_OUT)
     assert not page.evaluate(WIDER)
     assert not violations(page, rules)
     page.keyboard.press("Escape")
