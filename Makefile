@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TORCH_BACKEND
 
 .PHONY: help ready book pdf chromium test serve notebooks picture gpu \
-	mutation lint lock newest clean
+	mutation lint workflows lock newest clean
 .DEFAULT_GOAL := help
 
 help: ## show what can be made
@@ -62,6 +62,11 @@ lint: ready ## check style, imports and notebooks, without running them
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest -q tests/test_notebooks.py tests/test_house.py
+
+workflows: ready ## check the workflows of .github
+	@$(BIN)/python -m pip install -q -r requirements/workflows.txt
+	@PATH="$(BIN):$$PATH" $(BIN)/actionlint
+	@$(BIN)/zizmor --offline --no-progress --quiet .github
 
 lock: ready ## resolve requirements/core.in into exact versions (online)
 	@$(BIN)/python -m pip install -q -r requirements/tools.txt

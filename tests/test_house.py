@@ -211,8 +211,34 @@ def test_ci_installs_and_calls_make_test():
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 
-def test_there_are_three_workflows():
-    assert [path.stem for path in WORKFLOWS] == ["publish", "test", "weekly"]
+def test_there_are_four_workflows():
+    assert [path.stem for path in WORKFLOWS] == ["preview", "publish", "test",
+                                                 "weekly"]
+
+
+def test_workflows_can_be_tried_before_they_run():
+    """The tools that ``make workflows`` calls find nothing."""
+    folder = Path(sys.executable).parent
+    if not (folder / "actionlint").exists():
+        pytest.skip("actionlint is not installed: make workflows does it")
+    for command in (["actionlint"], ["zizmor", "--offline", "--no-progress",
+                                     "--quiet", ".github"]):
+        done = run(folder / command[0], *command[1:], env=os.environ | {
+            "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"})
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_only_main_is_published_and_pull_requests_get_a_preview():
+    publish, preview = (yaml.safe_load(read(f".github/workflows/{name}.yml"))
+                        for name in ("publish", "preview"))
+    # YAML 1.1 takes the key "on" for a boolean.
+    assert set(publish[True]) == {"push", "workflow_dispatch"}
+    assert publish[True]["push"] == {"branches": ["main"]}
+    assert set(preview[True]) == {"pull_request"}
+    site = preview["jobs"]["site"]["steps"][-1]["with"]
+    assert site["path"] == "_build/html"
+    assert site["if-no-files-found"] == "error"
+    assert 1 <= site["retention-days"] <= 30
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

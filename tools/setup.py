@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts" if os.name == "nt" else "bin") / "python"
 CORE = ["requirements/core.txt", "requirements/torch.txt", "pyproject.toml"]
-PEERS = ["requirements/peers.txt", "requirements/browser.txt"]
+PEERS = ["requirements/peers.txt", "requirements/browser.txt",
+         "requirements/workflows.txt"]
 MODELS = ["requirements/models.txt"]
 
 
