@@ -4,7 +4,7 @@ It makes three things true that the tools alone do not:
 
 * A page is never older than the sources. Notebooks are executed once and
   kept, but under a key that covers ``src/``, the lock and the data.
-* The buttons that open a chapter on Binder, or its source, take the
+* The buttons that open a chapter on Binder or Colab, or its source, take the
   repository from the environment or from git, and are absent without one.
 * Pages load without an error and without a word to another host.
 * What a cell prints is on the page as it was printed.
@@ -30,6 +30,7 @@ from sphinx.util.typing import stringify_annotation
 from book_repository import find_repository, find_site
 
 BINDER = "https://mybinder.org"
+COLAB = "https://colab.research.google.com"
 CACHES = Path("_build", ".executed")
 
 
@@ -116,6 +117,8 @@ def point_to_repository(app: Sphinx, config: Config) -> None:
         options["path_to_docs"] = ""
         options["launch_buttons"] = {"binderhub_url": BINDER,
                                      "notebook_interface": "jupyterlab"}
+        if repository.provider == "github":  # Colab opens no others
+            options["launch_buttons"]["colab_url"] = COLAB
     site = find_site(repository)
     if site:
         config.html_baseurl = site

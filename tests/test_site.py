@@ -536,6 +536,8 @@ def test_small_book_is_fresh_and_knows_its_repository(small_book):
     links = [tag["href"] for tag in page.find_all("a", href=True)]
     assert ("https://mybinder.org/v2/gh/ada/course/main?urlpath=lab/tree/"
             "chapters/one.ipynb") in links
+    assert ("https://colab.research.google.com/github/ada/course/blob/main/"
+            "chapters/one.ipynb") in links
     assert "https://github.com/ada/course" in links
     assert any("ada/course/edit/main/chapters/one.ipynb" in link
                for link in links)
