@@ -130,6 +130,8 @@ def _solution(task: Exercise | Prediction) -> str:
     file = "solutions_torch" if late else "solutions"
     return "\n".join([
         f":::{{solution}} ex-{slug(task)}", ":class: dropdown", "",
+        # JupyterLab leaves out what the site takes from the file below.
+        f'In a notebook, `solution("{task.id}")` shows it too.', "",
         f"```{{literalinclude}} ../src/course/exercises/{file}.py",
         f":pyobject: {task.solution.__name__}", "```", ":::"])
 
