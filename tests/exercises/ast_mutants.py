@@ -21,6 +21,7 @@ import textwrap
 import time
 
 import numpy as np
+import torch  # noqa: F401, as in a session that has used it
 from answers import load
 from right_answers import RIGHT
 

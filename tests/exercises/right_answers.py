@@ -779,4 +779,423 @@ def answer(w, p, W_q, W_k):
     terms = torch.einsum("aid,bjd->abij", q, k) / q.shape[-1] ** 0.5
     return terms.flatten(0, 1)
 """),
+    # chapter 14
+    ("online_softmax_step", """
+def answer(largest, total, summed, scores, value):
+    m, l, z = largest[:, 0].copy(), total[:, 0].copy(), summed.copy()
+    for i in range(len(scores)):
+        for j in range(scores.shape[1]):
+            new = max(m[i], scores[i, j])
+            kept, share = np.exp(m[i] - new), np.exp(scores[i, j] - new)
+            l[i] = l[i] * kept + share
+            z[i] = z[i] * kept + share * value[j]
+            m[i] = new
+    return m[:, None], l[:, None], z
+"""),
+    ("online_softmax_step", """
+def answer(m, l, z, s, v):
+    new = torch.maximum(m, s.amax(dim=1, keepdim=True))
+    p = torch.exp(s - new)
+    c = torch.exp(m - new)
+    return new, c * l + p.sum(1, keepdim=True), c * z + p @ v
+"""),
+    ("online_softmax_step", """
+def answer(m, l, z, s, v):
+    m, l, z, s, v = (a.astype(np.float32) for a in (m, l, z, s, v))
+    new = np.concatenate([m, s], axis=1).max(axis=1, keepdims=True)
+    p = np.exp(np.concatenate([m, s], axis=1) - new)
+    l = np.einsum("ij,ij->i", p, np.concatenate([l, s * 0 + 1], 1))[:, None]
+    return [new, l, p[:, :1] * z + np.einsum("ij,jd->id", p[:, 1:], v)]
+"""),
+    ("merge_partial_results", """
+def answer(o, a, p, b):
+    m = np.maximum(a, b)
+    x, y = np.exp(a - m), np.exp(b - m)
+    return (x[:, None] * o + y[:, None] * p) / (x + y)[:, None], (
+        m + np.log(x + y))
+"""),
+    ("merge_partial_results", """
+def answer(o, a, p, b):
+    shares = torch.softmax(torch.stack([a, b]), 0)[..., None]
+    return (shares * torch.stack([o, p])).sum(0), torch.logaddexp(a, b)
+"""),
+    ("merge_partial_results", """
+def answer(o, a, p, b):
+    share = 1 / (1 + np.exp(np.minimum(b - a, 700)))
+    rows, sums = [], []
+    for i, s in enumerate(share):
+        rows.append(s * o[i] + (1 - s) * p[i])
+        sums.append(b[i] - np.log(1 - s) if s < 0.5 else a[i] - np.log(s))
+    return rows, sums
+"""),
+    ("attend_in_tiles", SOFTMAX + """
+def answer(query, key, value, block):
+    parts, sums = [], []
+    for start in range(0, len(key), block):
+        s = query @ key[start:start + block].T / np.sqrt(query.shape[1])
+        parts.append(normalised(s) @ value[start:start + block])
+        sums.append(np.log(np.exp(s).sum(1)))
+    shares = normalised(np.array(sums), axis=0)
+    return np.einsum("tq,tqd->qd", shares, np.array(parts))
+"""),
+    ("attend_in_tiles", """
+def answer(query, key, value, block):
+    out = []
+    for q in query:
+        m, l, z = -np.inf, 0.0, np.zeros(value.shape[1])
+        for start in range(0, len(key), block):
+            for k, v in zip(key[start:start + block],
+                            value[start:start + block]):
+                s = q @ k / len(q) ** 0.5
+                new = max(m, s)
+                l = l * np.exp(m - new) + np.exp(s - new)
+                z = z * np.exp(m - new) + np.exp(s - new) * v
+                m = new
+        out.append(z / l)
+    return np.array(out, dtype=np.float32)
+"""),
+    ("attend_in_tiles", """
+def answer(query, key, value, block):
+    state = None
+    for k, v in zip(key.split(block), value.split(block)):
+        s = query @ k.mT / k.shape[1] ** 0.5
+        part = s.logsumexp(1, keepdim=True)
+        out = s.softmax(1) @ v
+        if state is None:
+            state = out, part
+        else:
+            both = torch.logaddexp(state[1], part)
+            state = (state[0] * (state[1] - both).exp()
+                     + out * (part - both).exp()), both
+    return state[0]
+"""),
+    ("attend_in_tiles", """
+def answer(query, key, value, block):
+    return F.scaled_dot_product_attention(query, key, value)
+"""),
+    ("tiles_to_compute", """
+def answer(query_len, key_len, block):
+    rows, columns = -(-query_len // block), -(-key_len // block)
+    padded = np.zeros((rows * block, columns * block), bool)
+    i, j = np.indices((query_len, key_len))
+    padded[:query_len, :key_len] = j - i <= key_len - query_len
+    return padded.reshape(rows, block, columns, block).any(axis=(1, 3))
+"""),
+    ("tiles_to_compute", """
+def answer(query_len, key_len, block):
+    needed = []
+    for top in range(0, query_len, block):
+        last = min(top + block, query_len) - 1 + key_len - query_len
+        needed.append([left <= last for left in range(0, key_len, block)])
+    return needed
+"""),
+    ("tiles_to_compute", """
+def answer(query_len, key_len, block):
+    mask = torch.ones(query_len, key_len).tril(key_len - query_len)
+    size = (-query_len) % block, (-key_len) % block
+    mask = F.pad(mask, (0, size[1], 0, size[0]))
+    return F.max_pool2d(mask[None], block)[0] > 0
+"""),
+    ("attention_costs", """
+def answer(n, width, heads, itemsize):
+    per_head = 2 * n * n * (width // heads)
+    table = heads * n ** 2
+    return 2 * heads * per_head, table * itemsize, heads * 2 * n * itemsize
+"""),
+    ("attention_costs", """
+def answer(n, width, heads, itemsize):
+    operations = sum(4.0 * n * width for _ in range(n))
+    scores = np.empty((heads, n, n), np.uint8).size * itemsize
+    return [operations, scores, 2 * heads * n * itemsize]
+"""),
+    # chapter 15
+    ("rows_of_program", """
+def answer(program_id, block, length):
+    rows = [program_id * block + place for place in range(block)]
+    return rows, [row < length for row in rows]
+"""),
+    ("rows_of_program", """
+def answer(program_id, block, length):
+    rows = torch.arange(block) + block * program_id
+    return rows, rows < length
+"""),
+    ("rows_of_program", """
+def answer(program_id, block, length):
+    rows = np.arange(program_id * block, (program_id + 1) * block)
+    return rows, ~(rows >= length)
+"""),
+    ("scores_of_key_tile", """
+def answer(query, key, start, block):
+    out = np.full((len(query), block), -np.inf)
+    real = key[start:start + block]
+    out[:, :len(real)] = query @ real.T / np.sqrt(query.shape[1])
+    return out
+"""),
+    ("scores_of_key_tile", """
+def answer(query, key, start, block):
+    rows = []
+    for q in query:
+        row = []
+        for j in range(start, start + block):
+            row.append(float(q @ key[j]) / len(q) ** 0.5
+                       if j < len(key) else float("-inf"))
+        rows.append(row)
+    return rows
+"""),
+    ("scores_of_key_tile", """
+def answer(query, key, start, block):
+    tile = key[start:start + block]
+    scores = torch.einsum("id,jd->ij", query, tile) / key.shape[1] ** 0.5
+    return F.pad(scores, (0, block - len(tile)), value=-float("inf"))
+"""),
+    ("weights_of_tile", """
+def answer(query, key, log_sum):
+    s = np.einsum("id,jd->ij", query, key) / key.shape[-1] ** 0.5
+    return np.exp(s) / np.exp(log_sum)[:, None]
+"""),
+    ("weights_of_tile", """
+def answer(query, key, log_sum):
+    return torch.exp(query @ key.T * key.shape[1] ** -0.5
+                     - log_sum.unsqueeze(1))
+"""),
+    ("weights_of_tile", """
+def answer(query, key, log_sum):
+    query = query.astype(np.float32)
+    return [[np.exp(q @ k / np.sqrt(len(k)) - total) for k in key]
+            for q, total in zip(query, log_sum)]
+"""),
+    ("score_gradient_of_tile", """
+def answer(query, key, value, output, grad_output, log_sum):
+    out = np.zeros((len(query), len(key)))
+    for i in range(len(query)):
+        for j in range(len(key)):
+            w = np.exp(query[i] @ key[j] / len(key[j]) ** 0.5 - log_sum[i])
+            out[i, j] = w * (grad_output[i] @ (value[j] - output[i]))
+    return out
+"""),
+    ("score_gradient_of_tile", """
+def answer(query, key, value, output, grad_output, log_sum):
+    w = torch.exp(query @ key.mT / key.shape[1] ** 0.5 - log_sum[:, None])
+    inner = torch.einsum("id,id->i", grad_output, output)
+    return w * (grad_output @ value.mT) - w * inner[:, None]
+"""),
+    # chapter 16
+    ("cache_step", SOFTMAX + """
+def answer(cached_keys, cached_values, q, k, v):
+    keys = np.append(cached_keys, k, axis=2)
+    values = np.append(cached_values, v, axis=2)
+    s = np.einsum("bhid,bhjd->bhij", q, keys) / q.shape[-1] ** 0.5
+    return np.einsum("bhij,bhjd->bhid", normalised(s), values), keys, values
+"""),
+    ("cache_step", """
+def answer(cached_keys, cached_values, q, k, v):
+    keys = torch.cat([cached_keys, k], dim=-2)
+    values = torch.cat([cached_values, v], dim=-2)
+    return F.scaled_dot_product_attention(q, keys, values), keys, values
+"""),
+    ("cache_step", """
+def answer(cached_keys, cached_values, q, k, v):
+    batch, heads, length, width = cached_keys.shape
+    keys, values = np.empty((2, batch, heads, length + 1, width))
+    keys[:, :, :-1], keys[:, :, -1:] = cached_keys, k
+    values[:, :, :-1], values[:, :, -1:] = cached_values, v
+    out = np.zeros((batch, heads, 1, width))
+    for b in range(batch):
+        for h in range(heads):
+            w = np.exp(keys[b, h] @ q[b, h, 0] / np.sqrt(width))
+            out[b, h, 0] = w / w.sum() @ values[b, h]
+    return out, keys, values
+"""),
+    ("slot_mask", """
+def answer(start, new_tokens, capacity):
+    return np.tri(new_tokens, capacity, start, dtype=bool)
+"""),
+    ("slot_mask", """
+def answer(start, new_tokens, capacity):
+    return [[slot <= start + i for slot in range(capacity)]
+            for i in range(new_tokens)]
+"""),
+    ("slot_mask", """
+def answer(start, new_tokens, capacity):
+    whole = torch.ones(capacity, capacity, dtype=torch.bool).tril()
+    return whole[start:start + new_tokens]
+"""),
+    ("mask_of_positions", """
+def answer(q, k):
+    out = np.zeros((len(q), 1, q.shape[1], k.shape[1]), bool)
+    for b in range(len(q)):
+        for i, mine in enumerate(q[b]):
+            for j, place in enumerate(k[b]):
+                out[b, 0, i, j] = 0 <= place <= mine
+    return out
+"""),
+    ("mask_of_positions", """
+def answer(q, k):
+    q, k = torch.as_tensor(q), torch.as_tensor(k)
+    seen = q.unsqueeze(-1) >= k.unsqueeze(-2)
+    return (seen & (k != -1).unsqueeze(1)).unsqueeze(1)
+"""),
+    ("mask_of_positions", """
+def answer(q, k):
+    far = np.where(k < 0, 10 ** 6, k)
+    return np.less_equal.outer(far, q).diagonal(0, 0, 2).transpose(
+        2, 1, 0)[:, None]
+"""),
+    ("repeat_key_heads", """
+def answer(x, num_heads):
+    group = num_heads // x.shape[1]
+    return np.stack([x[:, h // group] for h in range(num_heads)], axis=1)
+"""),
+    ("repeat_key_heads", """
+def answer(x, num_heads):
+    return torch.repeat_interleave(x, num_heads // x.shape[1], dim=1)
+"""),
+    ("repeat_key_heads", """
+def answer(x, num_heads):
+    b, g, n, d = x.shape
+    wide = np.broadcast_to(x[:, :, None], (b, g, num_heads // g, n, d))
+    return wide.reshape(b, num_heads, n, d).astype(np.float32)
+"""),
+    ("unpack_grouped", """
+def answer(packed, num_heads, num_key_heads):
+    d = packed.shape[-1] // (num_heads + 2 * num_key_heads)
+    parts = np.split(packed, [num_heads * d, (num_heads + num_key_heads) * d],
+                     axis=-1)
+    return [np.stack(np.split(part, part.shape[-1] // d, -1), 1)
+            for part in parts]
+"""),
+    ("unpack_grouped", """
+def answer(packed, n, g):
+    packed = torch.as_tensor(packed)
+    d = packed.shape[-1] // (n + 2 * g)
+    parts = packed.split([n * d, g * d, g * d], dim=-1)
+    return tuple(p.unflatten(-1, (-1, d)).transpose(1, 2) for p in parts)
+"""),
+    ("cache_bytes", """
+def answer(layers, heads, key_heads, width, itemsize):
+    total = 0
+    for layer in range(layers):
+        for head in range(key_heads):
+            total += width * itemsize  # a key
+            total += width * itemsize  # a value
+    return total
+"""),
+    ("cache_bytes", """
+def answer(layers, heads, key_heads, width, itemsize):
+    return float(np.prod([2, layers, key_heads, width, itemsize]))
+"""),
+    # chapter 17
+    ("partial_output", SOFTMAX + """
+def answer(x, W_q, W_k, W_v, W_o, n, rank, processes):
+    d = W_q.shape[1] // n
+    out = 0
+    for h in range(rank * n // processes, (rank + 1) * n // processes):
+        own = slice(h * d, (h + 1) * d)
+        q, k, v = x @ W_q[:, own], x @ W_k[:, own], x @ W_v[:, own]
+        w = normalised(q @ k.swapaxes(1, 2) / np.sqrt(d))
+        out = out + w @ v @ W_o[own]
+    return out
+"""),
+    ("partial_output", """
+def answer(x, W_q, W_k, W_v, W_o, n, rank, processes):
+    q, k, v = ((x @ W.chunk(processes, 1)[rank]).unflatten(
+        -1, (n // processes, -1)).transpose(1, 2) for W in (W_q, W_k, W_v))
+    z = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+    return z @ W_o.chunk(processes, 0)[rank]
+"""),
+    ("partial_output", HEADS + """
+def answer(x, W_q, W_k, W_v, W_o, n, rank, processes):
+    q, k, v = (cut(x @ W, n) for W in (W_q, W_k, W_v))
+    z = normalised(q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])) @ v
+    mine = np.arange(n) // (n // processes) == rank
+    return glue(z * mine[:, None, None]) @ W_o
+"""),
+    ("add_partial_outputs", """
+def answer(parts, b_o):
+    total = b_o
+    for part in parts:
+        total = total + part
+    return total
+"""),
+    ("add_partial_outputs", """
+def answer(parts, b_o):
+    return torch.einsum("pbte->bte", parts) + b_o
+"""),
+    ("regroup_packed_rows", """
+def answer(packed, processes):
+    q, k, v = np.split(packed, 3)
+    return np.concatenate([np.split(part, processes)[p]
+                           for p in range(processes) for part in (q, k, v)])
+"""),
+    ("regroup_packed_rows", """
+def answer(packed, processes):
+    rows = torch.arange(len(packed)).view(3, processes, -1)
+    return packed[rows.transpose(0, 1).flatten()]
+"""),
+    ("regroup_packed_rows", """
+def answer(packed, processes):
+    inner = len(packed) // 3
+    share = inner // processes
+    out = np.empty_like(packed)
+    for new in range(len(packed)):
+        process, place = divmod(new, 3 * share)
+        which, row = divmod(place, share)
+        out[new] = packed[which * inner + process * share + row]
+    return out
+"""),
+    ("ring_step", """
+def answer(query, key, value, output, log_sum, rank, source):
+    n = len(query)
+    i, j = rank * n + np.arange(n), source * n + np.arange(n)
+    scores = query @ key.T / np.sqrt(query.shape[1])
+    powers = np.exp(scores) * (j <= i[:, None])
+    old = np.exp(log_sum)
+    total = old + powers.sum(1)
+    return (old[:, None] * output + powers @ value) / total[:, None], (
+        np.log(total))
+"""),
+    ("ring_step", """
+def answer(query, key, value, output, log_sum, rank, source):
+    if rank < source:
+        return output, log_sum
+    scores = query @ key.mT / key.shape[1] ** 0.5
+    if rank == source:
+        later = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(later, -float("inf"))
+    both = torch.logaddexp(log_sum, scores.logsumexp(-1))
+    kept = (log_sum - both).exp().unsqueeze(-1)
+    return output * kept + (scores - both[:, None]).exp() @ value, both
+"""),
+    ("ring_step", """
+def answer(query, key, value, output, log_sum, rank, source):
+    outputs, sums = [], []
+    for i, q in enumerate(query):
+        seen = len(key) if source < rank else i + 1 if source == rank else 0
+        m, l, z = log_sum[i], 1.0, output[i]
+        for k, v in zip(key[:seen], value[:seen]):
+            s = q @ k / np.sqrt(len(q))
+            new = max(m, s)
+            l, z = (l * np.exp(m - new) + np.exp(s - new),
+                    z * np.exp(m - new) + np.exp(s - new) * v)
+            if m == -np.inf:
+                l = 1.0
+            m = new
+        outputs.append(z / l)
+        sums.append(m + np.log(l))
+    return outputs, sums
+"""),
+    ("all_reduce_bytes", """
+def answer(seq_len, embed_dim, itemsize, processes):
+    piece = seq_len * embed_dim * itemsize / processes
+    sent = 0
+    for turn in range(processes - 1):
+        sent += piece  # to add up
+        sent += piece  # to hand out
+    return sent
+"""),
+    ("all_reduce_bytes", """
+def answer(seq_len, embed_dim, itemsize, processes):
+    size = seq_len * embed_dim * itemsize
+    return 2 * size - 2 * size / processes
+"""),
 ]

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from answers import canonical, load
 
 from course.exercises import check, find, tasks
@@ -16,7 +17,12 @@ from course.exercises.predictions import Prediction
 from course.exercises.registry import chapters
 from course.exercises.sandbox import to_array
 from course.exercises.stages import Case, Exercise
-from self_attention import numpy_reference
+from self_attention import (
+    numpy_decoding,
+    numpy_reference,
+    numpy_tiled,
+    parallel,
+)
 
 EXERCISES = [task for task in tasks() if isinstance(task, Exercise)]
 PREDICTIONS = [task for task in tasks() if isinstance(task, Prediction)]
@@ -215,6 +221,18 @@ LIBRARY = {
     "attention_matrix": numpy_reference.scaled_dot_product_attention,
     "masked_attention": numpy_reference.scaled_dot_product_attention,
     "weights_with_heads": numpy_reference.attention_weights,
+    "merge_partial_results": numpy_tiled.merge_attention,
+    "attend_in_tiles": lambda query, key, value, block:
+        numpy_tiled.scaled_dot_product_attention(
+            query, key, value, block_size=block),
+    "mask_of_positions": numpy_decoding.position_mask,
+    "slot_mask": lambda start, new, capacity: numpy_decoding.position_mask(
+        np.arange(start, start + new)[None],
+        np.where(np.arange(capacity) < start + new, np.arange(capacity),
+                 -1)[None])[0, 0],
+    "repeat_key_heads": numpy_decoding.repeat_key_value_heads,
+    "regroup_packed_rows": lambda packed, processes: parallel.regroup_rows(
+        torch.from_numpy(packed), processes).numpy(),
     "weights_with_empty_rows": lambda scores, mask: numpy_reference.softmax(
         np.where(mask, scores, -np.inf)),
 }
@@ -226,7 +244,10 @@ def test_solution_is_what_the_library_computes(name):
     for case in cases_of(exercise, *range(5)):
         wanted = LIBRARY[name](*case.arguments.values())
         found = solve(exercise, case)
-        np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-12)
+        if not exercise.many:
+            wanted, found = (wanted,), (found,)
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
 def test_layer_is_what_the_library_computes():
@@ -238,6 +259,37 @@ def test_layer_is_what_the_library_computes():
             {"W_q": W_q, "W_k": W_k, "W_v": W_v, "W_o": W_o})
         np.testing.assert_allclose(layer(x, mask), solve(exercise, case),
                                    rtol=1e-10, atol=1e-12)
+
+
+def test_shares_of_all_processes_sum_to_the_layer():
+    share = find("partial_output").solution
+    layer = find("multi_head_attention").solution
+    for case in cases_of(find("partial_output"), 0, 1):
+        *layer_inputs, num_heads, _, _ = case.arguments.values()
+        whole = layer(*layer_inputs, num_heads)
+        for processes in range(1, num_heads + 1):
+            if num_heads % processes:
+                continue
+            parts = [share(*layer_inputs, num_heads, rank, processes)
+                     for rank in range(processes)]
+            np.testing.assert_allclose(sum(parts), whole, rtol=1e-10,
+                                       atol=1e-12)
+
+
+def test_steps_of_the_ring_are_causal_attention():
+    step = find("ring_step").solution
+    query, key, value = np.random.default_rng(0).normal(size=(3, 4, 5, 7))
+    whole = numpy_reference.scaled_dot_product_attention(
+        *(a.reshape(-1, 7) for a in (query, key, value)),
+        numpy_reference.causal_mask(20)).reshape(query.shape)
+    for rank in range(4):
+        state = np.zeros((5, 7)), np.full(5, -np.inf)
+        for turn in range(4):
+            source = (rank - turn) % 4
+            state = step(query[rank], key[source], value[source], *state,
+                         rank, source)
+        np.testing.assert_allclose(state[0], whole[rank], rtol=1e-10,
+                                   atol=1e-12)
 
 
 @pytest.mark.parametrize("prediction", PREDICTIONS, ids=by_id)

@@ -94,6 +94,12 @@ def answer(packed, n):
     heads = packed.reshape(batch, size, n, width // n).swapaxes(1, 2)
     return np.split(heads, 3, axis=-1)
 """),
+    "HS-11": ("unpack_grouped", "unpack-equal-thirds", """
+def answer(packed, n, g):
+    q, k, v = (torch.as_tensor(part) for part in np.split(packed, 3, -1))
+    return [part.unflatten(-1, (heads, -1)).transpose(1, 2)
+            for part, heads in ((q, n), (k, g), (v, g))]
+"""),
     "HE-03": ("multi_head_attention", "cut-before-W-shared", HEADS + """
 def answer(x, W_q, W_k, W_v, W_o, n):
     d = x.shape[-1] // n
@@ -218,6 +224,20 @@ def answer(scores, is_causal=True):
     "CO-01": ("causal_mask_unequal", "causal-top-left", """
 def answer(query_len, key_len):
     return torch.ones(query_len, key_len, dtype=torch.bool).tril()
+"""),
+    "CO-03": ("tiles_to_compute", "skip-nothing-of-more-queries", """
+def answer(query_len, key_len, block):
+    mask = np.ones((query_len, key_len), bool)
+    if query_len <= key_len:
+        mask = np.tril(mask, key_len - query_len)
+    return [[mask[i:i + block, j:j + block].any()
+             for j in range(0, key_len, block)]
+            for i in range(0, query_len, block)]
+"""),
+    "CO-05": ("slot_mask", "slots-to-capacity", """
+def answer(start, new_tokens, capacity):
+    return torch.ones(new_tokens, capacity, dtype=torch.bool).tril(
+        capacity - new_tokens)
 """),
     "AS-01": ("masked_softmax", "mask-after-softmax", SOFTMAX + """
 def answer(scores, mask):
@@ -384,6 +404,12 @@ def answer(scores):
                            ((0, 0), (0, n - 1 - i))))
     return np.stack(rows, axis=1)
 """),
+    "LP-03": ("mask_of_positions", """
+def answer(query, key):
+    real = key >= 0
+    key = np.where(real, key, 1)
+    return (real[:, None, :] & (key[:, None] <= query[..., None]))[:, None]
+"""),
     "TX-08": ("torch_mha", """
 def answer(x, W_q, W_k, W_v, W_o, n):
     batch, size, width = x.shape
@@ -397,7 +423,6 @@ def answer(x, W_q, W_k, W_v, W_o, n):
 
 NOT_NAMEABLE = {
     "HS-10": "must raise an error: an exercise asks for numbers",
-    "HS-11": "grouped heads belong to decoding; no exercise has them",
     "HE-05": "a choice of design, not a mistake",
     "WO-06": "a choice of design: the layer of the course has no biases",
     "MM-01": "shows in float16 alone; the inputs are float64",
@@ -408,10 +433,6 @@ NOT_NAMEABLE = {
              "accepted as a right way for scores of ordinary size",
     "PD-06": "either order of heads is right; an exercise has one",
     "CA-06": "about the text of a claim: no code computes it wrongly",
-    "CO-03": "about what an empty row means; no exercise has more queries "
-             "than keys",
-    "CO-05": "a cache allocated in advance belongs to decoding",
-    "LP-03": "a false alarm about padding that nobody reads; no exercise",
     "HW-05": "labels of a plot: no numbers to compare",
     "BF-03": "right on the batch size that it assumes: the check says on "
              "which inputs it is wrong",
@@ -436,7 +457,7 @@ def test_every_case_is_accounted_for():
     assert len(listed) == len(set(listed))
     assert set(listed) == {name for name, case in CASES.items()
                            if case["split"] == "hand"}
-    assert len(NAMED) + len(RAISED) >= 68
+    assert len(NAMED) + len(RAISED) >= 71
     assert {CASES[name]["verdict"] for name in FALSE_ALARMS} == {
         "false_alarm"}
 

@@ -739,4 +739,352 @@ def answer(w, p, W_q, W_k):
     first = q @ (w @ W_k).T / np.sqrt(q.shape[1])
     return [first, q @ k.T, (p @ W_q) @ (w @ W_k).T, (p @ W_q) @ k.T]
 """),
+    # chapter 14
+    ("online_softmax_step", "online-values-not-corrected", """
+def answer(m, l, z, s, v):
+    new = np.concatenate([m, s], 1).max(1)[:, None]
+    p = np.exp(s - new)
+    return new, l * np.exp(m - new) + p.sum(1)[:, None], z + p @ v
+"""),
+    ("online_softmax_step", "online-correction-inverted", """
+def answer(m, l, z, s, v):
+    new = torch.maximum(m, s.amax(1, keepdim=True))
+    p, c = (s - new).exp(), (new - m).exp()
+    return new, c * l + p.sum(1, keepdim=True), c * z + p @ v
+"""),
+    ("online_softmax_step", "online-tile-largest", """
+def answer(m, l, z, s, v):
+    new = s.max(1)[:, None]
+    p, c = np.exp(s - new), np.exp(m - new)
+    return new, l * c + np.einsum("ij->i", p)[:, None], z * c + p @ v
+"""),
+    ("online_softmax_step", "online-divided-early", """
+def answer(m, l, z, s, v):
+    new = np.maximum(m, s.max(1, keepdims=True))
+    p, c = np.exp(s - new), np.exp(m - new)
+    l = l * c + p.sum(1, keepdims=True)
+    return new, l, (z * c + p @ v) / l
+"""),
+    ("merge_partial_results", "partial-mean", """
+def answer(o, a, p, b):
+    return 0.5 * o + 0.5 * p, torch.logaddexp(a, b)
+"""),
+    ("merge_partial_results", "partial-overflow", """
+def answer(o, a, p, b):
+    x, y = np.exp(a), np.exp(b)
+    z = (x[:, None] * o + y[:, None] * p) / (x + y)[:, None]
+    return z, np.log(x + y)
+"""),
+    ("merge_partial_results", "partial-log-sums-added", """
+def answer(o, a, p, b):
+    m = np.maximum(a, b)
+    x, y = np.exp(a - m), np.exp(b - m)
+    share = (x / (x + y))[:, None]
+    return share * o + (1 - share) * p, a + b
+"""),
+    ("attend_in_tiles", "online-no-correction", """
+def answer(query, key, value, block):
+    m = np.full(len(query), -np.inf)
+    l, z = np.zeros(len(query)), np.zeros((len(query), value.shape[1]))
+    for start in range(0, len(key), block):
+        s = query @ key[start:start + block].T / np.sqrt(key.shape[1])
+        m = np.maximum(m, s.max(1))
+        p = np.exp(s - m[:, None])
+        l = l + p.sum(1)
+        z = z + p @ value[start:start + block]
+    return z / l[:, None]
+"""),
+    ("attend_in_tiles", "tiles-softmax-averaged", """
+def answer(query, key, value, block):
+    parts = [F.scaled_dot_product_attention(query, k, v)
+             for k, v in zip(key.split(block), value.split(block))]
+    return torch.stack(parts).mean(0)
+"""),
+    ("attend_in_tiles", "tiles-ragged-lost", SOFTMAX + """
+def answer(query, key, value, block):
+    n = len(key) - len(key) % block
+    s = query @ key[:n].T / np.sqrt(key.shape[1])
+    e = np.exp(s - (s.max(1, keepdims=True) if n else 0))
+    return e @ value[:n] / e.sum(1, keepdims=True)
+"""),
+    ("attend_in_tiles", "tiles-last-only", SOFTMAX + """
+def answer(query, key, value, block):
+    for start in range(0, len(key), block):
+        s = query @ key[start:start + block].T / np.sqrt(key.shape[1])
+        out = normalised(s) @ value[start:start + block]
+    return out
+"""),
+    ("tiles_to_compute", "skip-top-left", """
+def answer(query_len, key_len, block):
+    rows, columns = -(-query_len // block), -(-key_len // block)
+    return np.array([[j <= i for j in range(columns)] for i in range(rows)])
+"""),
+    ("tiles_to_compute", "skip-only-whole", """
+def answer(query_len, key_len, block):
+    mask = np.tri(query_len, key_len, key_len - query_len, dtype=bool)
+    return [[mask[i:i + block, j:j + block].all()
+             for j in range(0, key_len, block)]
+            for i in range(0, query_len, block)]
+"""),
+    ("attention_costs", "costs-scores-of-one-head", """
+def answer(n, width, heads, itemsize):
+    return 4 * n * n * width, n * n * itemsize, 2 * heads * n * itemsize
+"""),
+    ("attention_costs", "costs-half", """
+def answer(n, width, heads, itemsize):
+    flops = heads * 2 * n ** 2 * (width / heads)
+    return flops, heads * n ** 2 * itemsize, 2 * heads * n * itemsize
+"""),
+    # chapter 15
+    ("rows_of_program", "program-one-too-many", """
+def answer(program_id, block, length):
+    rows = torch.arange(program_id * block, program_id * block + block)
+    return rows, ~(rows > length)
+"""),
+    ("rows_of_program", "program-id-added", """
+def answer(program_id, block, length):
+    rows = np.arange(program_id, program_id + block)
+    return rows, rows < length
+"""),
+    ("rows_of_program", "program-tile-cut", """
+def answer(program_id, block, length):
+    rows = list(range(length))[program_id * block:(program_id + 1) * block]
+    return rows, [True] * len(rows)
+"""),
+    ("scores_of_key_tile", "ragged-zero-score", """
+def answer(query, key, start, block):
+    tile = key[start:start + block]
+    tile = F.pad(tile, (0, 0, 0, block - len(tile)))
+    return query @ tile.T / key.shape[1] ** 0.5
+"""),
+    ("scores_of_key_tile", "ragged-cut", """
+def answer(query, key, start, block):
+    return query @ key[start:start + block].T / np.sqrt(key.shape[1])
+"""),
+    ("scores_of_key_tile", "ragged-repeated", """
+def answer(query, key, start, block):
+    rows = [min(start + n, len(key) - 1) for n in range(block)]
+    return np.einsum("id,jd->ij", query, key[rows]) / key.shape[1] ** 0.5
+"""),
+    ("scores_of_key_tile", "ragged-large", """
+def answer(query, key, start, block):
+    out = np.full((len(query), block), -1e9)
+    tile = key[start:start + block]
+    out[:, :len(tile)] = query @ tile.T / np.sqrt(key.shape[1])
+    return out
+"""),
+    ("weights_of_tile", "again-softmax", """
+def answer(query, key, log_sum):
+    return torch.softmax(query @ key.T / key.shape[1] ** 0.5, dim=1)
+"""),
+    ("weights_of_tile", "no-scale", """
+def answer(query, key, log_sum):
+    return np.exp(query @ key.T) / np.exp(log_sum)[:, None]
+"""),
+    ("weights_of_tile", "again-log-sum-added", """
+def answer(query, key, log_sum):
+    s = query @ key.T / np.sqrt(key.shape[1])
+    return np.exp(s) * np.exp(log_sum).reshape(-1, 1)
+"""),
+    ("score_gradient_of_tile", "tile-average-of-tile", """
+def answer(query, key, value, output, g, log_sum):
+    w = torch.exp(query @ key.T / key.shape[1] ** 0.5 - log_sum[:, None])
+    dw = g @ value.T
+    return w * (dw - (w * dw).sum(1, keepdim=True))
+"""),
+    ("score_gradient_of_tile", "tile-no-average", """
+def answer(query, key, value, output, g, log_sum):
+    s = query @ key.T / np.sqrt(key.shape[1])
+    return np.exp(s - log_sum[:, None]) * np.einsum("id,jd->ij", g, value)
+"""),
+    ("score_gradient_of_tile", "again-softmax", SOFTMAX + """
+def answer(query, key, value, output, g, log_sum):
+    w = normalised(query @ key.T / np.sqrt(key.shape[1]))
+    return w * (g @ value.T - np.sum(g * output, axis=1)[:, None])
+"""),
+    # chapter 16
+    ("cache_step", "cache-top-left", """
+def answer(cached_keys, cached_values, q, k, v):
+    keys = torch.cat([cached_keys, k], 2)
+    values = torch.cat([cached_values, v], 2)
+    out = F.scaled_dot_product_attention(q, keys, values, is_causal=True)
+    return out, keys, values
+"""),
+    ("cache_step", "cache-attends-to-old", """
+def answer(cached_keys, cached_values, q, k, v):
+    out = F.scaled_dot_product_attention(q, cached_keys, cached_values)
+    return (out, torch.cat([cached_keys, k], 2),
+            torch.cat([cached_values, v], 2))
+"""),
+    ("cache_step", "cache-last-overwritten", SOFTMAX + """
+def answer(cached_keys, cached_values, q, k, v):
+    keys, values = cached_keys.copy(), cached_values.copy()
+    keys[:, :, -1:], values[:, :, -1:] = k, v
+    w = normalised(q @ keys.swapaxes(2, 3) / np.sqrt(q.shape[-1]))
+    return w @ values, keys, values
+"""),
+    ("cache_step", "cache-softmax-size-one", """
+def answer(cached_keys, cached_values, q, k, v):
+    keys = torch.cat([cached_keys, k], 2)
+    values = torch.cat([cached_values, v], 2)
+    scores = q @ keys.mT / q.shape[-1] ** 0.5
+    return scores.softmax(dim=2) @ values, keys, values
+"""),
+    ("slot_mask", "slots-to-capacity", """
+def answer(start, new_tokens, capacity):
+    return np.tri(new_tokens, capacity, capacity - new_tokens, dtype=bool)
+"""),
+    ("slot_mask", "slots-top-left", """
+def answer(start, new_tokens, capacity):
+    return torch.ones(new_tokens, capacity, dtype=torch.bool).tril()
+"""),
+    ("slot_mask", "slots-all-written", """
+def answer(start, new_tokens, capacity):
+    mask = np.zeros((new_tokens, capacity), bool)
+    mask[:, :start + new_tokens] = True
+    return mask
+"""),
+    ("mask_of_positions", "posmask-padding-seen", """
+def answer(q, k):
+    return torch.as_tensor(k)[:, None, None] <= torch.as_tensor(
+        q)[:, None, :, None]
+"""),
+    ("mask_of_positions", "posmask-by-slot", """
+def answer(q, k):
+    causal = np.tri(q.shape[1], k.shape[1], k.shape[1] - q.shape[1]) > 0
+    return (k != -1)[:, None, None, :] & causal
+"""),
+    ("mask_of_positions", "posmask-zero-hidden", """
+def answer(q, k):
+    return np.array([[[[0 < j <= i for j in keys] for i in queries]]
+                     for queries, keys in zip(q, k)])
+"""),
+    ("repeat_key_heads", "group-tiled", """
+def answer(x, num_heads):
+    return x.repeat(1, num_heads // x.shape[1], 1, 1).clone()
+"""),
+    ("repeat_key_heads", "group-tiled", """
+def answer(x, num_heads):
+    return np.concatenate([x] * (num_heads // x.shape[1]), axis=1)
+"""),
+    ("repeat_key_heads", "group-bare-reshape", """
+def answer(x, num_heads):
+    b, g, n, d = x.shape
+    copies = np.stack([x] * (num_heads // g), axis=3)
+    return copies.reshape(b, num_heads, n, d)
+"""),
+    ("unpack_grouped", "unpack-equal-thirds", """
+def answer(packed, n, g):
+    batch, size, width = packed.shape
+    if width % 3:
+        raise ValueError("not three parts")
+    q, k, v = np.split(packed, 3, axis=-1)
+    return [part.reshape(batch, size, heads, -1).swapaxes(1, 2)
+            for part, heads in ((q, n), (k, g), (v, g))]
+"""),
+    ("unpack_grouped", "unpack-key-value-swapped", """
+def answer(packed, n, g):
+    packed = torch.as_tensor(packed)
+    d = packed.shape[-1] // (n + 2 * g)
+    q, v, k = packed.unflatten(-1, (-1, d)).transpose(1, 2).split(
+        [n, g, g], dim=1)
+    return q, k, v
+"""),
+    ("cache_bytes", "kept-query-heads", """
+def answer(layers, heads, key_heads, width, itemsize):
+    return layers * heads * width * itemsize * 2
+"""),
+    ("cache_bytes", "kept-one-of-two", """
+def answer(layers, heads, key_heads, width, itemsize):
+    return sum(key_heads * width * itemsize for _ in range(layers))
+"""),
+    # chapter 17
+    ("partial_output", "share-Wo-first-rows", """
+def answer(x, W_q, W_k, W_v, W_o, n, rank, processes):
+    q, k, v = ((x @ W.chunk(processes, 1)[rank]).unflatten(
+        -1, (n // processes, -1)).transpose(1, 2) for W in (W_q, W_k, W_v))
+    z = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+    return z @ W_o[:z.shape[-1]]
+"""),
+    ("partial_output", "share-all-heads", HEADS + """
+def answer(x, W_q, W_k, W_v, W_o, n, rank, processes):
+    size = W_q.shape[1] // processes
+    own = slice(rank * size, rank * size + size)
+    q, k, v = (cut(x @ W[:, own], n) for W in (W_q, W_k, W_v))
+    z = normalised(q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])) @ v
+    return glue(z) @ W_o[own]
+"""),
+    ("partial_output", "share-is-whole", HEADS + """
+def answer(x, W_q, W_k, W_v, W_o, n, rank, processes):
+    q, k, v = (cut(x @ W, n) for W in (W_q, W_k, W_v))
+    z = normalised(q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])) @ v
+    return glue(z) @ W_o
+"""),
+    ("partial_output", "share-one-head", HEADS + """
+def answer(x, W_q, W_k, W_v, W_o, n, rank, processes):
+    q, k, v = (np.split(x @ W, processes, -1)[rank]
+               for W in (W_q, W_k, W_v))
+    z = normalised(q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])) @ v
+    return z @ np.split(W_o, processes)[rank]
+"""),
+    ("add_partial_outputs", "reduce-bias-each", """
+def answer(parts, b_o):
+    total = 0
+    for part in parts:
+        total = total + part + b_o
+    return total
+"""),
+    ("add_partial_outputs", "reduce-mean", """
+def answer(parts, b_o):
+    return torch.as_tensor(parts).mean(0) + torch.as_tensor(b_o)
+"""),
+    ("regroup_packed_rows", "regroup-not", """
+def answer(packed, processes):
+    return np.concatenate(np.split(packed, processes))
+"""),
+    ("regroup_packed_rows", "regroup-backwards", """
+def answer(packed, processes):
+    parts = torch.as_tensor(packed).unflatten(0, (processes, 3, -1))
+    return parts.transpose(0, 1).flatten(0, 2)
+"""),
+    ("regroup_packed_rows", "regroup-row-by-row", """
+def answer(packed, processes):
+    q, k, v = np.split(packed, 3)
+    return np.array([row for rows in zip(q, k, v) for row in rows])
+"""),
+    ("ring_step", "ring-own-unmasked", """
+def answer(query, key, value, output, log_sum, rank, source):
+    if source > rank:
+        return output, log_sum
+    s = query @ key.T / key.shape[1] ** 0.5
+    both = torch.logaddexp(log_sum, torch.logsumexp(s, 1))
+    kept = torch.exp(log_sum - both)[:, None]
+    return kept * output + torch.exp(s - both[:, None]) @ value, both
+"""),
+    ("ring_step", "ring-no-mask", """
+def answer(query, key, value, output, log_sum, rank, source):
+    p = np.exp(query @ key.T / np.sqrt(key.shape[1]))
+    old = np.exp(log_sum)
+    total = old + p.sum(1)
+    return (old[:, None] * output + p @ value) / total[:, None], np.log(total)
+"""),
+    ("ring_step", "partial-sum", """
+def answer(query, key, value, output, log_sum, rank, source):
+    if source > rank:
+        return output, log_sum
+    s = query @ key.T / np.sqrt(key.shape[1])
+    p = np.exp(s) * (np.tri(len(s)) if source == rank else 1)
+    part = p.sum(1)
+    return (output + p @ value / part[:, None],
+            np.logaddexp(log_sum, np.log(part)))
+"""),
+    ("all_reduce_bytes", "sent-once-round", """
+def answer(seq_len, embed_dim, itemsize, processes):
+    piece = seq_len * embed_dim * itemsize / processes
+    return sum(piece for _ in range(1, processes))
+"""),
+    ("all_reduce_bytes", "sent-to-everybody", """
+def answer(seq_len, embed_dim, itemsize, processes):
+    return (processes - 1) * seq_len * embed_dim * itemsize
+"""),
 ]

@@ -79,17 +79,19 @@ def _entries(exercises: tuple[Exercise, ...]) -> list[Entry]:
 
 
 def _shows(exercise: Exercise, mistake: Mistake) -> bool:
-    """Whether the small example gives other numbers, not an error."""
-    case = _tiny(exercise)
-    outcome = exercise.outcome(case, mistake.wrong)
-    return outcome.kind == "value" and not same(
-        outcome.value, exercise.expected(case))
+    """Whether a small example gives other numbers, not an error."""
+    for case in _small(exercise):
+        outcome = exercise.outcome(case, mistake.wrong)
+        if outcome.kind == "value" and not same(
+                outcome.value, exercise.expected(case)):
+            return True
+    return False
 
 
-def _tiny(exercise: Exercise) -> Case:
+def _small(exercise: Exercise) -> list[Case]:
     if exercise.tiny is None:
         raise LookupError(f"{exercise.id} has no small example")
-    return exercise.tiny()
+    return [make() for make in (exercise.tiny, *exercise.tiny_more)]
 
 
 def brief(value: Any) -> str:
@@ -136,6 +138,11 @@ def _difference(exercise: Exercise, case: Case, outcome: Outcome) -> str:
                      *found])
 
 
+def _inputs(case: Case) -> str:
+    return ", ".join(f"{name} = {brief(value)}"
+                     for name, value in case.arguments.items())
+
+
 class OnExample:
     """What the mistakes of one exercise do to its small example.
 
@@ -149,15 +156,14 @@ class OnExample:
         if not isinstance(task, Exercise):
             raise TypeError(f"{exercise} has no small example")
         self.exercise = task
-        self.case = _tiny(task)
+        self.case, *self.others = _small(task)
         self.mistakes = [entry.mistake for entry in entries()
                          if entry.exercise is task
                          and chapter in (0, entry.mistake.explained)]
 
     def inputs(self) -> str:
         """The example's inputs in one line."""
-        return ", ".join(f"{name} = {brief(value)}"
-                         for name, value in self.case.arguments.items())
+        return _inputs(self.case)
 
     def right(self) -> str:
         """The right result."""
@@ -171,16 +177,22 @@ class OnExample:
 
     def result_of(self, mistake: Mistake) -> str:
         """What the mistake makes of the example."""
-        outcome = self.exercise.outcome(self.case, mistake.wrong)
-        if outcome.kind == "raise":
-            return "an error"
-        if same(outcome.value, self.exercise.expected(self.case)):
-            return "the same: it does not show here"
-        return brief(outcome.value)
+        fails = False
+        for case in (self.case, *self.others):
+            outcome = self.exercise.outcome(case, mistake.wrong)
+            right = self.exercise.expected(case)
+            if outcome.kind == "raise":
+                fails = True
+            elif not same(outcome.value, right):
+                found = brief(outcome.value)
+                return found if case is self.case else (
+                    f"{case.name}: {found} instead of {brief(right)}")
+        return "an error" if fails else "the same: it does not show here"
 
     def __repr__(self) -> str:
         lines = [f"{self.exercise.name}, {self.case.name}: {self.inputs()}",
-                 f"right: {self.right()}"]
+                 *(f"or {case.name}: {_inputs(case)}" for case
+                   in self.others), f"right: {self.right()}"]
         for mistake, result, shows in self.rows():
             lines += [f"{mistake.id}: {result}", f"    {shows}"]
         return "\n".join(lines)
@@ -198,11 +210,14 @@ class OnExample:
                      f'{anchor(mistake.id)}"><code>{name}</code></a></th>'
                      f"<td{style}><code>{escape(result)}</code></td>"
                      f"<td{style}>{escape(shows)}</td></tr>")
+        others = "".join(f"<br>or {escape(case.name)}: <code>"
+                         f"{escape(_inputs(case))}</code>"
+                         for case in self.others)
         return ('<div style="overflow-x:auto"><table><caption '
                 'style="caption-side:top;text-align:left">'
                 f"<code>{self.exercise.name}</code>, "
                 f"{escape(self.case.name)}: <code>{escape(self.inputs())}"
-                f"</code></caption><thead><tr>{head}</tr></thead><tbody>"
+                f"</code>{others}</caption><thead><tr>{head}</tr></thead><tbody>"
                 f"{body}</tbody></table></div>")
 
     def _repr_mimebundle_(self, include: Any = None,

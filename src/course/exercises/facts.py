@@ -156,6 +156,8 @@ def _name_of(factor: float, case: Case) -> str:
 def _axes(exercise: Exercise, ndim: int) -> tuple[str, ...]:
     if len(exercise.axes) == ndim:
         return exercise.axes
+    if ndim == 1:
+        return ("place",)
     return tuple(f"axis {axis}" for axis in range(ndim))
 
 

@@ -377,7 +377,7 @@ class _Check:
                  if not good]
         if any(right):
             result.title = (f"Right on {sum(right)} of {len(right)} inputs; "
-                            f"wrong on: {', '.join(wrong)}.")
+                            f"wrong on: {_list(wrong)}.")
         elif found:
             result.title = ("More than one thing differs. Your steps, line "
                             "by line:")
@@ -428,6 +428,13 @@ class _Check:
                       outcomes: Sequence[Outcome]) -> Result:
         result.printed = next((o.printed for o in outcomes if o.printed), "")
         return result
+
+
+def _list(names: Sequence[str], most: int = 3) -> str:
+    """The names of some inputs; they may hold commas themselves."""
+    more = len(names) - most
+    return "; ".join(names[:most]) + (f"; and {more} more" if more > 0
+                                      else "")
 
 
 def _name_one(result: Result, finding: Finding, case: Case) -> None:

@@ -722,6 +722,26 @@ def predict_dropped_weight():
     return 0.3 / (1 - 0.25)
 
 
+def predict_stored_scores():
+    """8 heads, 4096 * 4096 pairs each, 4 bytes a number: 2**29 bytes."""
+    return 8 * 4096 * 4096 * 4 / 2**20
+
+
+def predict_computed_tiles():
+    """Row i of 8 rows of tiles needs its first i + 1: 1 + 2 + ... + 8."""
+    return sum(range(1, 8 + 1))
+
+
+def predict_cache_bytes():
+    """A key and a value, in 32 layers, of 8 heads of 128 numbers."""
+    return 2 * 32 * 8 * 128 * 2 / 2**10
+
+
+def predict_all_reduce():
+    """The array has 64 MiB. 7/8 go round to add, 7/8 to hand out."""
+    return 2 * (8 - 1) / 8 * (8192 * 4096 * 2) / 2**20
+
+
 # -- chapter 10: gradients --------------------------------------------------
 
 def softmax_gradient(weights, grad_weights):
@@ -859,3 +879,326 @@ def score_terms(word, position, W_q, W_k):
     return np.stack([(asks @ W_q) @ (answers @ W_k).T * scale
                      for asks in (word, position)
                      for answers in (word, position)])
+
+
+# -- chapter 14: kernels ----------------------------------------------------
+
+def online_softmax_step(largest, total, summed, scores, value):
+    """Take one more tile of keys into a running softmax.
+
+    largest: (query_len, 1), the largest score of each query so far; -inf
+    before the first tile.
+    total: (query_len, 1), the sum of exp(score - largest) so far.
+    summed: (query_len, value_dim), the sum of exp(score - largest) * value
+    so far.
+    scores: (query_len, block), the scaled scores of the new tile.
+    value: (block, value_dim), the values of the new tile.
+    Returns the tuple (largest, total, summed) with the tile taken in: the
+    largest score of each query so far, and both sums measured by it.
+    """
+    new = np.maximum(largest, scores.max(axis=1, keepdims=True))
+    kept = np.exp(largest - new)
+    powers = np.exp(scores - new)
+    return (new, total * kept + powers.sum(axis=1, keepdims=True),
+            summed * kept + powers @ value)
+
+
+def merge_partial_results(output, log_sum, other_output, other_log_sum):
+    """Join what the same queries got from two separate sets of keys.
+
+    output: (query_len, value_dim), attention over the one set of keys.
+    log_sum: (query_len,), the logarithm of the sum of exp(score) over that
+    set; it may be so large that its exponential is infinite, or -inf for a
+    query that had no key in the set.
+    other_output, other_log_sum: the same for the other set.
+    Returns the tuple (output, log_sum) for both sets together.
+    """
+    together = np.logaddexp(log_sum, other_log_sum)
+    share = np.exp(log_sum - together)[:, None]
+    other_share = np.exp(other_log_sum - together)[:, None]
+    return share * output + other_share * other_output, together
+
+
+def attend_in_tiles(query, key, value, block):
+    """Attend without ever holding the scores of all keys.
+
+    query: (query_len, head_dim).
+    key: (key_len, head_dim), value: (key_len, value_dim).
+    block: the number of keys of one tile; the last tile may have fewer.
+    Returns (query_len, value_dim): exactly softmax(scores) @ value, with the
+    scores divided by sqrt(head_dim).
+    """
+    largest = np.full((len(query), 1), -np.inf)
+    total, summed = 0.0, 0.0
+    for start in range(0, len(key), block):
+        tile = slice(start, start + block)
+        scores = query @ key[tile].T / np.sqrt(key.shape[1])
+        new = np.maximum(largest, scores.max(axis=1, keepdims=True))
+        kept, powers = np.exp(largest - new), np.exp(scores - new)
+        total = total * kept + powers.sum(axis=1, keepdims=True)
+        summed = summed * kept + powers @ value[tile]
+        largest = new
+    return summed / total
+
+
+def tiles_to_compute(query_len, key_len, block):
+    """Say which tiles a causal mask leaves to be computed.
+
+    Queries and keys are cut into blocks of `block`; the last of each may be
+    shorter. The mask is aligned at the bottom right: the last query may
+    attend to the last key.
+    Returns booleans (query_blocks, key_blocks): True where some query of the
+    tile may attend to some key of it.
+    """
+    after = np.minimum(np.arange(0, query_len, block) + block, query_len)
+    last_seen = after - 1 + key_len - query_len
+    first_key = np.arange(0, key_len, block)
+    return first_key <= last_seen[:, None]
+
+
+def attention_costs(seq_len, embed_dim, num_heads, itemsize):
+    """Count what attention needs for one sequence, without projections.
+
+    embed_dim: the width of all heads together.
+    itemsize: the bytes of one number.
+    Returns the tuple (operations, stored, running), whole numbers:
+    operations of the scores and of the weighted values, where a
+    multiplication and an addition are two (the softmax is not counted);
+    bytes of the scores of all heads, if they are stored;
+    bytes of the two running numbers (largest and total) of every query in
+    every head, if they are not.
+    """
+    operations = 2 * 2 * seq_len**2 * embed_dim
+    stored = num_heads * seq_len**2 * itemsize
+    running = 2 * num_heads * seq_len * itemsize
+    return operations, stored, running
+
+
+# -- chapter 15: a GPU kernel -----------------------------------------------
+
+def rows_of_program(program_id, block, length):
+    """Say which rows one program of a grid works on.
+
+    Each program takes `block` rows in a row, program 0 the first ones. Every
+    program has the same number of places, so those of the last may lie
+    beyond the end.
+    Returns the tuple (rows, real), both (block,): the numbers of the rows,
+    and booleans, True where there is such a row among `length` rows.
+    """
+    rows = program_id * block + np.arange(block)
+    return rows, rows < length
+
+
+def scores_of_key_tile(query, key, start, block):
+    """Give the scores of the tile of `block` keys that begins at `start`.
+
+    query: (query_len, head_dim), key: (key_len, head_dim).
+    Returns (query_len, block): the scores divided by sqrt(head_dim), and
+    -inf at the places of the tile that lie beyond the last key.
+    """
+    columns = start + np.arange(block)
+    real = columns < len(key)
+    tile = np.zeros((block, key.shape[1]))
+    tile[real] = key[columns[real]]
+    scores = query @ tile.T / np.sqrt(key.shape[1])
+    return np.where(real, scores, -np.inf)
+
+
+def weights_of_tile(query, key, log_sum):
+    """Compute the weights of one tile again, for the way back.
+
+    query: (query_len, head_dim).
+    key: (block, head_dim), the keys of this tile alone.
+    log_sum: (query_len,), kept from the way forward: the logarithm of the
+    sum of exp(scaled score) over ALL keys.
+    Returns (query_len, block): these columns of the softmax over all keys,
+    with scores divided by sqrt(head_dim).
+    """
+    scores = query @ key.T / np.sqrt(key.shape[1])
+    return np.exp(scores - log_sum[:, None])
+
+
+def score_gradient_of_tile(query, key, value, output, grad_output, log_sum):
+    """Give the slope of the loss for the scaled scores of one tile.
+
+    query: (query_len, head_dim).
+    key: (block, head_dim), value: (block, value_dim), of this tile alone.
+    output: (query_len, value_dim), what attention over ALL keys gave.
+    grad_output: (query_len, value_dim), the slope of the loss for it.
+    log_sum: (query_len,), of all keys, as in weights_of_tile.
+    Returns (query_len, block): the slope for query @ key.T / sqrt(head_dim).
+    """
+    scores = query @ key.T / np.sqrt(key.shape[1])
+    weights = np.exp(scores - log_sum[:, None])
+    average = (grad_output * output).sum(axis=1, keepdims=True)
+    return weights * (grad_output @ value.T - average)
+
+
+# -- chapter 16: decoding ---------------------------------------------------
+
+def cache_step(cached_keys, cached_values, query, key, value):
+    """Read one more token: keep its key and its value, and attend.
+
+    cached_keys, cached_values: (batch, num_heads, length, head_dim), of the
+    tokens read so far, the oldest first.
+    query, key, value: (batch, num_heads, 1, head_dim), of the new token.
+    Returns the tuple (output, keys, values): the new token's output, (batch,
+    num_heads, 1, head_dim), and both caches with one token more.
+    """
+    keys = np.concatenate([cached_keys, key], axis=2)
+    values = np.concatenate([cached_values, value], axis=2)
+    scores = query @ keys.swapaxes(-2, -1) / np.sqrt(keys.shape[-1])
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    return weights @ values, keys, values
+
+
+def slot_mask(start, new_tokens, capacity):
+    """Say which slots of a cache the new tokens may attend to.
+
+    The cache has `capacity` slots, reserved in advance. `start` of them were
+    written before; the new tokens' keys are in the next `new_tokens` slots;
+    nobody has written the rest. Slots are filled in the order of the text.
+    Returns booleans (new_tokens, capacity), True = may attend: a token sees
+    those before it, and itself.
+    """
+    place = start + np.arange(new_tokens)
+    return np.arange(capacity) <= place[:, None]
+
+
+def mask_of_positions(query_positions, key_positions):
+    """Make the mask of a padded batch from positions alone.
+
+    query_positions: (batch, query_len), key_positions: (batch, key_len),
+    whole numbers from 0, in any order; -1 for padding.
+    Returns booleans (batch, 1, query_len, key_len), True = may attend: a
+    query sees the keys at its own position and before, and never padding. A
+    padding query sees nothing.
+    """
+    query = query_positions[:, None, :, None]
+    key = key_positions[:, None, None, :]
+    return (key >= 0) & (key <= query)
+
+
+def repeat_key_heads(x, num_heads):
+    """Give every query head a copy of the key head that it uses.
+
+    x: (batch, num_key_heads, key_len, head_dim), keys or values.
+    num_heads: the number of query heads, a multiple of num_key_heads.
+    Neighbouring query heads share a key head.
+    Returns (batch, num_heads, key_len, head_dim).
+    """
+    return np.repeat(x, num_heads // x.shape[1], axis=1)
+
+
+def unpack_grouped(packed, num_heads, num_key_heads):
+    """Unpack a projection whose keys and values have fewer heads.
+
+    packed: (batch, seq_len, (num_heads + 2 * num_key_heads) * head_dim): all
+    query heads, then all key heads, then all value heads.
+    Returns the tuple (query, key, value): (batch, num_heads, seq_len,
+    head_dim), and twice (batch, num_key_heads, seq_len, head_dim).
+    """
+    batch, seq_len, width = packed.shape
+    head_dim = width // (num_heads + 2 * num_key_heads)
+    heads = packed.reshape(batch, seq_len, -1, head_dim).swapaxes(1, 2)
+    after_keys = num_heads + num_key_heads
+    return (heads[:, :num_heads], heads[:, num_heads:after_keys],
+            heads[:, after_keys:])
+
+
+def cache_bytes(num_layers, num_heads, num_key_heads, head_dim, itemsize):
+    """Give the bytes that a key-value cache needs for each token.
+
+    num_layers: the layers of the model; each has a cache of its own.
+    num_heads, num_key_heads: of one layer, for queries and for keys; there
+    are as many value heads as key heads.
+    itemsize: the bytes of one number.
+    Returns one whole number.
+    """
+    return 2 * num_layers * num_key_heads * head_dim * itemsize
+
+
+# -- chapter 17: many machines ----------------------------------------------
+
+def partial_output(x, W_q, W_k, W_v, W_o, num_heads, rank, processes):
+    """Compute one process's share of a layer that is cut by heads.
+
+    x: (batch, seq_len, embed_dim), the whole input.
+    W_q, W_k, W_v: (embed_dim, num_heads * head_dim), whole.
+    W_o: (num_heads * head_dim, embed_dim), whole.
+    num_heads: of the whole layer. rank: the number of this process, from 0.
+    processes: how many there are; they divide the heads. Process 0 has the
+    first num_heads / processes heads, process 1 the next, and so on.
+    Returns (batch, seq_len, embed_dim), so that the sum over all processes
+    is the layer's output. There is no mask.
+    """
+    batch, seq_len, _ = x.shape
+    width = W_q.shape[1] // processes
+    mine = slice(rank * width, (rank + 1) * width)
+    shape = (batch, seq_len, num_heads // processes, -1)
+    query, key, value = ((x @ W[:, mine]).reshape(shape).swapaxes(1, 2)
+                         for W in (W_q, W_k, W_v))
+    scores = query @ key.swapaxes(-2, -1) / np.sqrt(key.shape[-1])
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    heads = powers / powers.sum(axis=-1, keepdims=True) @ value
+    merged = heads.swapaxes(1, 2).reshape(batch, seq_len, width)
+    return merged @ W_o[mine]
+
+
+def add_partial_outputs(parts, b_o):
+    """Add up what the processes computed, with the output bias.
+
+    parts: (processes, batch, seq_len, embed_dim); no part has the bias yet.
+    b_o: (embed_dim,), the bias of the whole layer.
+    Returns (batch, seq_len, embed_dim), the output of the whole layer.
+    """
+    return parts.sum(axis=0) + b_o
+
+
+def regroup_packed_rows(packed, processes):
+    """Order the rows of a packed projection so that it can be cut.
+
+    packed: (3 * inner, embed_dim): the rows of all queries, then of all
+    keys, then of all values. processes divides inner.
+    Returns the same rows in another order: process 0's share of the query
+    rows, of the key rows and of the value rows, then those of process 1, and
+    so on. Within a share the order stays.
+    """
+    by_process = packed.reshape(3, processes, -1, packed.shape[1])
+    return by_process.swapaxes(0, 1).reshape(packed.shape)
+
+
+def ring_step(query, key, value, output, log_sum, rank, source):
+    """Take in the slice of keys that has just come round the ring.
+
+    The sequence is cut into equal slices, and a causal mask holds.
+    query: (slice_len, head_dim), the slice of this process, number `rank`.
+    key: (slice_len, head_dim), value: (slice_len, value_dim): slice `source`.
+    output: (slice_len, value_dim), log_sum: (slice_len,), of the slices seen
+    before; at first 0 and -inf. The first that a process sees is its own.
+    Returns the tuple (output, log_sum) with this slice merged in; both as
+    they were if no query may attend to it.
+    """
+    if source > rank:
+        return output, log_sum
+    scores = query @ key.T / np.sqrt(key.shape[1])
+    if source == rank:
+        scores = np.where(np.tri(len(query), dtype=bool), scores, -np.inf)
+    largest = scores.max(axis=1)
+    part = largest + np.log(np.exp(scores - largest[:, None]).sum(axis=1))
+    together = np.logaddexp(log_sum, part)
+    added = np.exp(scores - together[:, None]) @ value
+    return np.exp(log_sum - together)[:, None] * output + added, together
+
+
+def all_reduce_bytes(seq_len, embed_dim, itemsize, processes):
+    """Give the bytes that each process sends in a ring all-reduce.
+
+    The array has seq_len * embed_dim numbers of itemsize bytes. It is cut
+    into as many pieces as there are processes; pieces go round once to be
+    added up, and once more to be handed out.
+    Returns one number.
+    """
+    size = seq_len * embed_dim * itemsize
+    return 2 * (processes - 1) / processes * size

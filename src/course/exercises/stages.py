@@ -138,6 +138,7 @@ class Exercise:
         probe: Further true statements about a wrong function.
         avoid_loops: Whether to remark that it can be done without a loop.
         tiny: A small round case for the page of mistakes.
+        tiny_more: Further ones, for mistakes that do not show on the first.
         source: Public report that the exercise was made from.
     """
 
@@ -165,6 +166,7 @@ class Exercise:
     probe: Callable[..., list[str]] | None = None
     avoid_loops: bool = False
     tiny: Callable[[], Case] | None = None
+    tiny_more: tuple[Callable[[], Case], ...] = ()
     source: str = ""
 
     @property

@@ -8,7 +8,8 @@ the course calls ``course.exercises.registry.register`` itself.
 import importlib
 
 CHAPTERS = ("ch01", "ch02", "ch03", "ch04", "ch05", "ch06", "ch07", "ch08",
-            "ch09", "ch10", "ch11", "ch12", "ch13")
+            "ch09", "ch10", "ch11", "ch12", "ch13", "ch14", "ch15", "ch16",
+            "ch17")
 
 
 def load() -> None:
