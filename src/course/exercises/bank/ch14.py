@@ -710,4 +710,4 @@ register_quiz(CHAPTER, [
                 "The mean of two averages is the average of all only if both "
                 "stand for the same total weight.",
                 mistake="partial-mean")]),
-], shapes=("online_softmax_step",))
+], shapes=("tiles_to_compute",))

@@ -53,8 +53,8 @@ def _shares(rng: Generator) -> list[Case]:
              "own_heads": num_heads // processes, "head_dim": head_dim,
              "embed_dim": width})
 
-    return [case("process 1 of 3, 2 heads each", 2, 5, 6, 4, 1, 3),
-            case("process 1 of 2, 2 heads each", 2, 4, 4, 3, 1, 2),
+    return [case("process 1 of 2, 4 heads each", 2, 5, 8, 3, 1, 2),
+            case("process 1 of 3, 2 heads each", 2, 4, 6, 4, 1, 3),
             case("process 2 of 3, 1 head each", 3, 3, 3, 3, 2, 3)]
 
 
