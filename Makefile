@@ -20,7 +20,7 @@ export IPYTHONDIR := $(CURDIR)/_build/.ipython
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TORCH_BACKEND
 
-.PHONY: help ready book pdf chromium test serve notebooks picture gpu \
+.PHONY: help ready book pdf chromium test serve notebooks picture gpu bench \
 	mutation lint workflows lock newest clean
 .DEFAULT_GOAL := help
 
@@ -53,6 +53,9 @@ picture: ready ## draw the picture of the landing page again
 
 gpu: ready ## check and time every variant on this machine's GPU
 	@$(BIN)/python tools/gpu.py
+
+bench: ready ## time every variant beside its peers, and store the record
+	@$(BIN)/python benchmarks/bench.py
 
 mutation: ready ## change the core a thousand times: do the tests notice?
 	@$(BIN)/python -m pip install -q -r requirements/mutation.txt
