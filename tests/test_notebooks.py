@@ -2,14 +2,20 @@
 
 import ast
 import copy
+import itertools
 import json
 import re
+import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import colab  # noqa: E402
+
 NOTEBOOKS = sorted((ROOT / "chapters").glob("*.ipynb"))
 CITED = set(re.findall(r"^@\w+\{([^,]+),",
                        (ROOT / "references.bib").read_text("utf8"), re.M))
@@ -58,6 +64,11 @@ def markdown_cells(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "markdown"]
 
 
+def is_left_out(cell):
+    """Whether the site leaves a cell out, so that no reader sees it there."""
+    return "remove-cell" in cell.metadata.get("tags", [])
+
+
 def headings(notebook):
     """(level, text, cell id) of each heading, in order."""
     for cell in markdown_cells(notebook):
@@ -91,7 +102,9 @@ def file_is_in_normal_form(notebook, path):
     if set(notebook.metadata) != {"kernelspec", "language_info"}:
         yield f"metadata of a machine: {sorted(notebook.metadata)}"
     for cell in notebook.cells:
-        extra = set(cell.metadata) - {"tags", "mystnb", "editable"}
+        may = {"tags", "mystnb", "editable"}
+        extra = set(cell.metadata) - may - (
+            {"jupyter"} if is_left_out(cell) else set())
         if extra:
             yield f"{cell.id}: metadata {sorted(extra)}"
 
@@ -143,7 +156,8 @@ def titles_have_no_number(notebook, path):
 
 
 def prose_stands_between_code(notebook, path):
-    for first, second in zip(notebook.cells, notebook.cells[1:]):
+    cells = [cell for cell in notebook.cells if not is_left_out(cell)]
+    for first, second in itertools.pairwise(cells):
         if first.cell_type == second.cell_type == "code":
             yield f"{first.id}, {second.id}: two code cells in a row"
 
@@ -173,6 +187,8 @@ def imports_are_allowed(notebook, path):
             for line in cell.source.splitlines():
                 torch_may |= bool(re.match(r"#+ .*PyTorch", line))
             continue
+        if is_left_out(cell):
+            continue  # must run before anything is installed
         for module in imported(cell.source):
             package = module.partition(".")[0]
             if package not in MAY_IMPORT:
@@ -189,6 +205,17 @@ def imported(source):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def what_is_left_out_is_the_cell_for_colab(notebook, path):
+    left_out = [cell for cell in notebook.cells if is_left_out(cell)]
+    if [cell.id for cell in left_out] != [colab.NAME]:
+        yield f"the site leaves out {[cell.id for cell in left_out]}"
+    elif not colab.is_fresh(left_out[0]):
+        yield "another cell for Colab: run tools/colab.py, make notebooks"
+    for before, cell in zip(notebook.cells, notebook.cells[1:]):
+        if is_left_out(cell) and before.id != colab.AFTER:
+            yield f"{cell.id} stands after {before.id}, not {colab.AFTER}"
 
 
 def outputs_are_the_same_everywhere(notebook, path):
@@ -274,6 +301,7 @@ RULES = [
     ids_are_slugs, frame_is_complete, headings_step_down_by_one,
     titles_have_no_number, prose_stands_between_code, code_is_short,
     code_does_not_end_with_semicolon, imports_are_allowed,
+    what_is_left_out_is_the_cell_for_colab,
     outputs_are_the_same_everywhere, unstable_outputs_are_asserted,
     figures_speak, claims_are_decided, words_are_kind, spelling_is_british,
     sources_are_listed,
@@ -311,6 +339,7 @@ GOOD = [
     ("markdown", "chapter-title", "(ch-good)=\n# Good\n\nA lead."),
     ("markdown", "chapter-goals", "## What you will be able to do\n\n- Add."),
     ("markdown", "chapter-needs", "## What you need\n\nNothing."),
+    ("code", "code-colab", colab.SOURCE),
     ("code", "code-imports", "import numpy as np"),
     ("markdown", "claim-text", "(claim-x)=\n:::{admonition} Check the claim\n"
      ":class: check-claim\nA sum of 2.\n:::\n\n`simply` {cite}`ba2016layer`"),
@@ -333,6 +362,8 @@ def good(tmp_path):
         else:
             cell = nbformat.v4.new_markdown_cell(source)
         cell.id = name
+        if name == colab.NAME:
+            cell.metadata = nbformat.from_dict(colab.METADATA)
         cells.append(cell)
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={
         "kernelspec": {"display_name": "Python 3", "language": "python",
@@ -373,6 +404,13 @@ BAD = [  # (rule, id of the cell, what to change in it)
     (imports_are_allowed, "code-imports",
      {"source": "from self_attention import torch_eager"}),
     (imports_are_allowed, "same-import", {"source": "import keras"}),
+    (what_is_left_out_is_the_cell_for_colab, "code-colab",
+     {"source": "import sys"}),
+    (what_is_left_out_is_the_cell_for_colab, "code-colab", {"metadata": {}}),
+    (what_is_left_out_is_the_cell_for_colab, "code-imports", {"metadata": {
+        "tags": ["remove-cell"]}}),
+    (what_is_left_out_is_the_cell_for_colab, "chapter-needs",
+     {"id": "other-needs"}),
     (outputs_are_the_same_everywhere, "code-imports",
      shows("<object at 0x7f00deadbeef>")),
     (outputs_are_the_same_everywhere, "code-imports",

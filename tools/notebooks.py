@@ -91,6 +91,8 @@ def slug(cell: Any) -> str:
 def tidy(cell: Any) -> None:
     """Drop what differs between machines and editors."""
     keep = {"tags", "mystnb", "editable"}
+    if "remove-cell" in cell.metadata.get("tags", []):
+        keep |= {"jupyter"}  # what the site leaves out, JupyterLab folds
     cell.metadata = nbformat.from_dict(
         {key: value for key, value in sorted(cell.metadata.items())
          if key in keep})
