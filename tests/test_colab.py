@@ -115,6 +115,13 @@ def test_tool_gives_every_notebook_the_same_cell_once():
     assert "Anywhere else it does nothing." in fresh
 
 
+def test_site_leaves_the_cell_out():
+    pages = list((ROOT / "_build" / "html" / "chapters").glob("*.html"))
+    assert pages, "there is no site: run make book"
+    first = colab.SOURCE.splitlines()[0]
+    assert not [page for page in pages if first in page.read_text("utf8")]
+
+
 @pytest.mark.slow
 def test_course_runs_where_the_cell_has_fetched_it(tmp_path):
     """All but GitHub: git and pip do their work, on a local repository."""
