@@ -1,8 +1,9 @@
 """What a reader can carry off: the notebooks as a bundle, the book on paper.
 
 The bundle is written with every build of the site. The PDF files are made by
-``make pdf``. The page chapters/take_away offers what is there, and nothing
-else, so no link leads nowhere.
+``make pdf``; a build that changes the site takes the old ones away. The page
+chapters/take_away offers what is there, and nothing else, so no link leads
+nowhere.
 """
 
 import re
@@ -55,7 +56,17 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.name == "html":
         site = Path(app.outdir)
         write_bundle(Path(app.srcdir), site / "downloads" / BUNDLE)
+        drop_stale(site)
         offer(site)
+
+
+def drop_stale(site: Path) -> None:
+    """Remove the PDF files that are older than the site."""
+    written = (site / "searchindex.js").stat().st_mtime
+    for name in (BOOK, SHEET):
+        path = site / "downloads" / name
+        if path.exists() and path.stat().st_mtime < written:
+            path.unlink()
 
 
 def bundled(root: Path) -> Iterator[Path]:

@@ -38,14 +38,27 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_node(index_list)
     app.add_directive("figure-index", IndexDirective)
     app.add_directive("exercise-index", IndexDirective)
+    app.connect("env-before-read-docs", note_reading)
     app.connect("env-updated", write_again)
     app.connect("doctree-resolved", fill_lists)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
+def note_reading(app: Sphinx, env: BuildEnvironment,
+                 docnames: list[str]) -> None:
+    """Remember whether any page is read anew."""
+    app.book_was_read = bool(docnames)  # type: ignore[attr-defined]
+
+
 def write_again(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """Write the lists again whenever a page was read."""
-    return [name for name in env.found_docs if INDEX.search(name)]
+    """Write the lists again whenever a page was read.
+
+    Captions bring formulas with them, so their script is needed.
+    """
+    found = [name for name in env.found_docs if INDEX.search(name)]
+    for name in found:
+        env.domaindata["math"]["has_equations"][name] = True
+    return found if app.book_was_read else []  # type: ignore[attr-defined]
 
 
 def fill_lists(app: Sphinx, doctree: nodes.document, docname: str) -> None:

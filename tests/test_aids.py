@@ -9,6 +9,7 @@ import functools
 import hashlib
 import http.server
 import json
+import os
 import re
 import subprocess
 import sys
@@ -464,6 +465,20 @@ def test_site_offers_the_bundle_and_only_what_is_there(tmp_path):
     assert text.endswith("<p>b</p>")
 
 
+def test_site_that_changed_has_no_older_pdf(tmp_path):
+    (tmp_path / "downloads").mkdir()
+    (tmp_path / "searchindex.js").touch()
+    old, new = (tmp_path / "downloads" / name for name in (
+        book_downloads.BOOK, book_downloads.SHEET))
+    for path, age in ((old, -60), (new, 60)):
+        path.touch()
+        time = (tmp_path / "searchindex.js").stat().st_mtime + age
+        os.utime(path, (time, time))
+    book_downloads.drop_stale(tmp_path)
+    assert not old.exists()
+    assert new.exists()
+
+
 @pytest.mark.slow
 def test_chapter_runs_from_the_bundle_alone(bundle, tmp_path):
     with zipfile.ZipFile(bundle) as archive:
@@ -677,13 +692,13 @@ def test_new_pages_have_no_violations(name, tab, address):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     tab.goto(f"{address}/chapters/{name}.html")
     tab.wait_for_load_state("networkidle")
+    assert not tab.complaints  # axe itself asks for more than there is
     if name == "06_masks":
         tab.locator("article .glossary-use a").first.focus()
     found = axe.Axe().run(tab).response["violations"]
     assert not [(fault["id"], node["html"][:200]) for fault in found
                 if fault["id"] != "region" for node in fault["nodes"]]
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert not tab.complaints
 
 
 @pytest.mark.browser
@@ -716,7 +731,7 @@ def test_edit_and_issue_links_follow_the_repository(name):
     from book_repository import find_repository
     repository = find_repository(ROOT)
     links = [link["href"] for link in soup(name).select(
-        "a.btn-source-edit-button, a.btn-source-issues-button")]
+        "a[class*=source-edit-button], a[class*=source-issues-button]")]
     if repository is None:
         assert not links
     else:
