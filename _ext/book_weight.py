@@ -13,6 +13,7 @@ import io
 import re
 from pathlib import Path
 
+import pydata_sphinx_theme
 from fontTools import subset
 from fontTools.ttLib import TTFont
 from PIL import Image, ImageChops
@@ -20,6 +21,8 @@ from sphinx.application import Sphinx
 
 SHEET = "_static/styles/pydata-sphinx-theme.css"
 FONTS = "_static/vendor/fontawesome/webfonts"
+THEME = Path(pydata_sphinx_theme.__file__).parent.joinpath(
+    "theme", "pydata_sphinx_theme", "static")
 # The rule for one icon (it may have several names), and one name.
 RULE = re.compile(r"((?:\.fa-[\w-]+:before,?)+)\{content:\"([^\"]+)\"\}")
 NAME = re.compile(r"fa-[\w-]+")
@@ -34,7 +37,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def lighten(app: Sphinx, exception: Exception | None) -> None:
-    """Cut down what Sphinx has copied; each build copies it whole again."""
+    """Cut down what Sphinx has copied."""
     site = Path(app.outdir)
     if exception or app.builder.format != "html":
         return
@@ -46,10 +49,14 @@ def lighten(app: Sphinx, exception: Exception | None) -> None:
 
 
 def cut_icons(site: Path) -> None:
-    """Keep the icons that pages and style sheets name, in one small font."""
+    """Keep the icons that pages and style sheets name, in one small font.
+
+    Sheet and fonts are taken from the theme itself: Sphinx does not copy them
+    again in every build.
+    """
     for script in site.glob("_static/scripts/fontawesome.js*[!t]"):
         script.unlink()  # its licence stays: LICENSE.txt
-    sheet = (site / SHEET).read_text("utf8")
+    sheet = (THEME / SHEET.removeprefix("_static/")).read_text("utf8")
     named = set()
     for path in [*site.rglob("*.html"), *site.rglob("_static/**/*.js")]:
         named |= set(NAME.findall(path.read_text("utf8")))
@@ -57,11 +64,13 @@ def cut_icons(site: Path) -> None:
         NAME.findall(rule[1])) else "", sheet)
     fonts = site / FONTS
     drawn = {}
-    for path in sorted(fonts.glob("*.ttf")):
+    for path in sorted(THEME.joinpath(
+            FONTS.removeprefix("_static/")).glob("*.ttf")):
         drawn[path.stem] = cut_font(path, _characters(site, sheet))
         sheet = re.sub(rf'url\(([^()]*){path.stem}\.woff2\) format\("woff2"\),'
                        rf'url\([^()]*{path.stem}\.ttf\) format\("truetype"\)',
                        rf'url(\1{path.stem}.woff) format("woff")', sheet)
+    fonts.mkdir(parents=True, exist_ok=True)
     for path in list(fonts.iterdir()):
         path.unlink()
     for stem, font in drawn.items():
