@@ -432,19 +432,20 @@ def _ring_mistakes() -> list[Mistake]:
 
     return [
         mistake("ring-no-mask", "a slice that everybody sees, wherever it "
-                "comes from", "The future is seen, in the own slice and in "
+                "comes from", "The future is seen, in its own slice and in "
                 "later ones.", "Which argument plays no part?",
                 lambda s: True),
         mistake("ring-later-seen", "later slices that are seen",
-                "The own slice is masked, but what comes after it is not.",
+                "Its own slice is masked, but what comes after it is not.",
                 "May a query see a slice that comes after its own?",
                 lambda s: _triangle(s) if s.source == s.rank else True),
-        mistake("ring-own-unmasked", "an own slice without a triangle",
-                "Within the own slice the future is seen.",
+        mistake("ring-own-unmasked", "the process's own slice "
+                "without a triangle",
+                "Within that slice the future is seen.",
                 "May token 0 of the slice see token 1?",
                 lambda s: s.source <= s.rank),
         mistake("ring-always-triangle", "a triangle in every slice up to the "
-                "own", "Of earlier slices only a part is seen.",
+                "process's own", "Of earlier slices only a part is seen.",
                 "Which tokens of an EARLIER slice may token 0 see?",
                 lambda s: _triangle(s) & (s.source <= s.rank)),
         mistake("ring-triangle-everywhere", "a triangle in every slice",
@@ -452,8 +453,9 @@ def _ring_mistakes() -> list[Mistake]:
                 "as much.", "Which tokens of an EARLIER slice may token 0 "
                 "see?", _triangle),
         Mistake("ring-zero-scores", "a score of 0 for the later tokens of "
-                "the own slice", "The scores above the diagonal are 0, not "
-                "-inf, so they count: each adds exp(0) = 1 to the sum.",
+                "the process's own slice", "The scores above the diagonal "
+                "are 0, not -inf, so they count: each adds exp(0) = 1 to the "
+                "sum.",
                 {"masked": lambda s: (np.tril(s.scaled)
                                       if s.source == s.rank else np.where(
                                           _causal(s), s.scaled, -np.inf))},
@@ -463,9 +465,10 @@ def _ring_mistakes() -> list[Mistake]:
                 fix="np.where(np.tri(len(query), dtype=bool), scores, "
                     "-np.inf)", explained=CHAPTER),
         mistake("ring-own-skipped", "earlier slices alone",
-                "The own slice was skipped.", "May a token attend to itself?",
+                "Its own slice was skipped.", "May a token attend to itself?",
                 lambda s: s.source < s.rank),
-        mistake("ring-earlier-skipped", "the own slice alone",
+        mistake("ring-earlier-skipped", "the process's own slice "
+                "alone",
                 "What came round the ring plays no part.",
                 "What does the ring bring the slices for?",
                 lambda s: _triangle(s) & (s.source == s.rank)),
@@ -588,7 +591,7 @@ def _tiny_ring() -> Case:
 
 
 def _tiny_own() -> Case:
-    own = _slice("the own slice", 1)
+    own = _slice("its own slice", 1)
     first = {"output": np.zeros((2, 1)), "log_sum": np.full(2, -np.inf)}
     return replace(own, arguments={**own.arguments, **first})
 
