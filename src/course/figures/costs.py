@@ -5,13 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import LogLocator
 from numpy.typing import ArrayLike
 
 from course.figures.style import COLOURS, HATCH, INK, WEIGHT_MAP, new_figure
 
-__all__ = ["growth_lines", "running_softmax", "tile_order"]
+__all__ = ["growth_lines", "measured_lines", "running_softmax", "tile_order"]
 
 _LINES = ("#08305b", "#d55e00", "#5b6770")
+#: Colour, line and marker: any one of them tells four lines apart.
+_MEASURED = (("#8c510a", "--", "s"), ("#08305b", "-", "o"),
+             ("#1d2429", ":", "D"), ("#01665e", "-.", "^"))
 
 
 def tile_order(order: ArrayLike) -> Figure:
@@ -92,6 +96,35 @@ def growth_lines(lengths: ArrayLike, lines: Sequence[tuple[str, ArrayLike]],
                   rotation=45)
     ax.minorticks_off()
     ax.set_xlabel("tokens")
+    ax.set_ylabel(label)
+    ax.legend()
+    return fig
+
+
+def measured_lines(
+        lines: Sequence[tuple[str, ArrayLike, ArrayLike]], label: str
+) -> Figure:
+    """Draw what was measured against the length, on log axes.
+
+    Args:
+        lines: Name, numbers of tokens and values of each line; at most four.
+        label: Name of the vertical axis, with its unit.
+    """
+    fig = new_figure(6.4, 4.0)
+    ax = fig.subplots()
+    for (name, lengths, values), (colour, style, marker) in zip(
+            lines, _MEASURED, strict=False):
+        ax.plot(lengths, values, style, color=colour, label=name,
+                marker=marker, markersize=5)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ticks = sorted({int(n) for _, lengths, _ in lines
+                    for n in np.asarray(lengths)})
+    ax.set_xticks(ticks, [f"{n:,}" for n in ticks])
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter("{x:,.0f}")
+    ax.minorticks_off()
+    ax.set_xlabel("tokens of one sequence")
     ax.set_ylabel(label)
     ax.legend()
     return fig
