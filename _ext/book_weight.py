@@ -54,8 +54,8 @@ def cut_icons(site: Path) -> None:
     Sheet and fonts are taken from the theme itself: Sphinx does not copy them
     again in every build.
     """
-    for script in site.glob("_static/scripts/fontawesome.js*[!t]"):
-        script.unlink()  # its licence stays: LICENSE.txt
+    for name in ("fontawesome.js", "fontawesome.js.map"):  # a licence stays
+        (site / "_static/scripts" / name).unlink(missing_ok=True)
     sheet = (THEME / SHEET.removeprefix("_static/")).read_text("utf8")
     named = set()
     for path in [*site.rglob("*.html"), *site.rglob("_static/**/*.js")]:
