@@ -22,7 +22,7 @@ KINDS = {"landing page": "intro",
          "page of code": "chapters/api_numpy_reference"}
 HEAVIEST = {"landing page": 700, "page of reference": 500,
             "page of code": 300}  # kB; a chapter: 900
-SLOWEST = 20_000  # ms; measured alone it is well below 1000
+SLOWEST = 20_000  # ms: on a busy machine only a page that hangs fails
 
 
 @pytest.fixture(scope="module")
