@@ -14,6 +14,7 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -86,7 +87,8 @@ class Templates(BuiltinTemplateLoader):
 
 def describe(app: Sphinx, pagename: str, templatename: str,
              context: dict[str, Any], doctree: nodes.document | None) -> None:
-    """Keep the description of a page for its head."""
+    """Keep the description of a page, and the site's address, for its head."""
+    context["course_site"] = app.config.html_baseurl
     context["course_description"] = (
         MADE.get(pagename) or (lead(doctree) if doctree else "")
         or f"The source code of {pagename.rpartition('_modules/')[2]}".replace(
@@ -145,7 +147,7 @@ def introduce(page: str, context: dict[str, Any]) -> str:
     here = context.get("pageurl")
     picture = context["pathto"](CARD, resource=True)
     if here:
-        picture = context["html_baseurl"] + CARD
+        picture = urljoin(context["course_site"], CARD)
     tags = [("name", "description", context["course_description"]),
             ("property", "og:title", html.unescape(title)),
             ("property", "og:description", context["course_description"]),
