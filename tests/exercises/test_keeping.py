@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import nbformat
@@ -15,6 +16,7 @@ from answers import load
 
 from course.exercises import (
     check,
+    cli,
     export_progress,
     find,
     hint,
@@ -285,6 +287,8 @@ def test_command_line_watches_a_file(tmp_path):
         [sys.executable, "-u", "-m", "course.exercises", "watch", "mine.py"],
         cwd=tmp_path, stdout=subprocess.PIPE, text=True,
         env={**os.environ, "COURSE_PROGRESS": "off", "OMP_NUM_THREADS": "1"})
+    clock = threading.Timer(180, process.kill)  # or a fault would hang here
+    clock.start()
     try:
         def read_until(words):
             lines = []
@@ -306,9 +310,33 @@ def test_command_line_watches_a_file(tmp_path):
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
     finally:
+        clock.cancel()
         process.kill()
         process.stdout.close()
         process.wait()
+
+
+def test_watching_sees_a_change_within_one_tick(tmp_path, monkeypatch):
+    """A file that is emptied, looked at and filled has one time of change."""
+    file = tmp_path / "mine.py"
+    seen, texts, naps = [], ["", "first", "other"], itertools.count(1)
+
+    def save(text):
+        file.write_text(text)
+        os.utime(file, ns=(10**18, 10**18))
+
+    def sleep(seconds):
+        nap = next(naps)
+        if nap == len(texts):
+            raise KeyboardInterrupt
+        save(texts[nap])
+
+    save(texts[0])
+    monkeypatch.setattr(cli.time, "sleep", sleep)
+    monkeypatch.setattr(cli, "_check",
+                        lambda options: seen.append(file.read_text()))
+    assert cli.main(["watch", str(file)]) == 0
+    assert seen == texts
 
 
 @pytest.mark.parametrize(("text", "told"), [

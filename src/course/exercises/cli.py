@@ -148,10 +148,13 @@ def _watch(options: argparse.Namespace) -> int:
     last = None
     try:
         while True:
+            # The time alone is not enough: an editor empties a file and fills
+            # it within one tick of the clock that stamps it.
             try:
-                saved: int | None = Path(options.file).stat().st_mtime_ns
-            except OSError:
-                saved = None
+                file = Path(options.file)
+                saved: Any = file.stat().st_mtime_ns, file.read_bytes()
+            except OSError as error:
+                saved = type(error)
             if saved != last:
                 last = saved
                 print(f"--- {time.strftime('%H:%M:%S')}")
