@@ -14,6 +14,7 @@ from pathlib import Path
 
 import nbformat
 
+import colab
 from course.exercises.catalogue import Entry, anchor, entries
 from course.exercises.general import MISTAKES
 from course.exercises.notebook import Cell, slug
@@ -223,14 +224,15 @@ def page() -> str:
         old = {cell.id: cell for cell in nbformat.read(
             PAGE, as_version=4).cells}
     book = nbformat.v4.new_notebook(metadata=KERNEL)
-    for cell in cells():
-        new = nbformat.from_dict(cell.as_json())
-        kept = old.get(cell.id)
-        if (kept is not None and kept.cell_type == "code" == cell.kind
-                and kept.source == cell.source):
+    book.cells = [nbformat.from_dict(cell.as_json()) for cell in cells()]
+    place = [cell.id for cell in book.cells].index(colab.AFTER) + 1
+    book.cells.insert(place, colab.colab_cell())
+    for new in book.cells:
+        kept = old.get(new.id)
+        if (kept is not None and kept.cell_type == "code" == new.cell_type
+                and kept.source == new.source):
             new.outputs = kept.outputs
             new.execution_count = kept.execution_count
-        book.cells.append(new)
     nbformat.validate(book)
     return nbformat.writes(book, indent=1).rstrip("\n") + "\n"
 
