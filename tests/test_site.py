@@ -175,7 +175,7 @@ def test_card_has_whole_addresses_where_the_site_has_one():
     assert 'og:image" content="../_static/card.png"' in introduce(
         page, context)
     context |= {"pageurl": "https://x.org/chapters/one.html",
-                "html_baseurl": "https://x.org/"}
+                "course_site": "https://x.org/"}
     told = BeautifulSoup(introduce(page, context), "html.parser")
     assert meta(told, "og:image") == "https://x.org/_static/card.png"
     assert meta(told, "og:url") == "https://x.org/chapters/one.html"
