@@ -113,6 +113,70 @@ def test_half_precision_works_either_way(rng, monkeypatch, native):
     assert {part.dtype for part in layer.project(x)} == {torch.bfloat16}
 
 
+CUT = torch_fused.SHORTEST_CUT
+
+
+def spans_of(mask, *, batch=2, queries=CUT, axes=4, is_causal=False):
+    """Where the keys begin and end, as the layer's attention asks for it."""
+    shape = {4: (batch, 3, queries, 5), 3: (batch, queries, 5)}[axes]
+    return torch_fused._spans(torch.zeros(shape), mask.shape[-1],
+                              torch.tensor(mask), is_causal)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_spans_are_where_the_keys_are(is_causal):
+    def spans(mask, **sizes):
+        return spans_of(mask, is_causal=is_causal, **sizes)
+
+    assert spans(padding([5, 0], CUT)) == [(0, 5), (0, 0)]
+    assert spans(padding([5, CUT], CUT, "left")) == [(CUT - 5, CUT), (0, CUT)]
+    assert spans(padding([7], CUT), batch=1) == [(0, 7)]
+    assert spans(padding([7], CUT)) == [(0, 7)]
+    assert spans(padding([7], CUT)[0, 0]) == [(0, 7)]
+    assert spans(padding([7], CUT)[0, 0, 0]) == [(0, 7)]
+
+
+def test_spans_are_left_alone_where_they_would_be_wrong_or_slow(monkeypatch):
+    mask = padding([5, 9], CUT)
+    assert spans_of(mask) is not None
+    assert spans_of(scattered([5, 9], CUT)) is None  # more than two ends
+    assert spans_of(padding([5, 9], CUT - 1), queries=CUT - 1) is None
+    assert spans_of(mask, queries=CUT + 1) is not None
+    assert spans_of(mask, queries=CUT + 1, is_causal=True) is None
+    assert spans_of(mask & causal(CUT, CUT)) is None  # rows of their own
+    assert spans_of(mask[:, 0], axes=3) is None
+    assert spans_of(mask[:0], batch=0) is None
+    elsewhere = torch.zeros(2, 3, CUT, 5, device="meta")
+    assert torch_fused._spans(elsewhere, CUT, torch.tensor(mask),
+                              False) is None
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert spans_of(mask) is None
+
+
+def test_a_processor_chooses_its_kernel_itself(rng, monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError("the choice of kernels is for a GPU")
+
+    monkeypatch.setattr(torch_fused, "sdpa_kernel", refuse)
+    leaves = [torch.tensor(x) for x in draw(rng)]
+    torch_fused.scaled_dot_product_attention(*leaves)
+
+
+def test_whether_there_is_a_mask_is_said_by_name():
+    with pytest.raises(TypeError, match="positional"):
+        torch_fused.kernels_for(torch.zeros(1), True)
+    assert torch_fused.kernels_for(query=torch.zeros(1))
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_half_precision_is_multiplied_where_it_can_be(monkeypatch, native):
+    monkeypatch.setattr(torch_fused, "NATIVE_HALF", {torch.bfloat16: native})
+    linear = torch.nn.Linear(3, 5, dtype=torch.bfloat16)
+    product = torch_fused._multiply(torch.ones(2, 3, dtype=torch.bfloat16),
+                                    linear)
+    assert product.dtype == (torch.bfloat16 if native else torch.float32)
+
+
 def test_which_kernels_may_run_on_a_processor():
     query = torch.zeros(1, 1, 1, 1)
     names = [kernel.name for kernel in torch_fused.kernels_for(query)]
