@@ -7,13 +7,11 @@ need Chromium.
 import ast
 import functools
 import hashlib
-import http.server
 import json
 import os
 import re
 import subprocess
 import sys
-import threading
 import zipfile
 from pathlib import Path
 
@@ -38,6 +36,7 @@ import pdf  # noqa: E402
 from course.exercises.catalogue import entries  # noqa: E402
 from course.exercises.notebook import slug  # noqa: E402
 from course.exercises.registry import tasks  # noqa: E402
+from site_server import serve  # noqa: E402
 
 CHAPTERS = sorted((ROOT / "chapters").glob("[0-9][0-9]_*.ipynb"))
 NOTEBOOKS = sorted((ROOT / "chapters").glob("*.ipynb"))
@@ -584,29 +583,10 @@ def test_chapter_prints_with_outline_and_links(tmp_path):
 
 # --- in a browser ------------------------------------------------------------
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *arguments):
-        pass
-
-
 @pytest.fixture(scope="module")
 def address():
-    handler = functools.partial(Quiet, directory=str(SITE))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=chromium(), args=["--no-sandbox"])
-        yield started
-        started.close()
+    with serve(SITE) as server:
+        yield server.address
 
 
 WINDOWS = [("light", 1280), ("dark", 1280), ("light", 390)]
