@@ -5,6 +5,7 @@ PYTHON ?= $(shell test -x $(BIN)/python && echo $(BIN)/python || echo python3)
 SITE   := _build/html
 ALL    ?=
 ONLY   ?=
+ARGS   ?=
 PORT   ?= 8000
 CORE   := not (browser or peer or slow)
 # Every chapter is run again, and what it prints must be what is stored.
@@ -54,8 +55,8 @@ picture: ready ## draw the picture of the landing page again
 gpu: ready ## check and time every variant on this machine's GPU
 	@$(BIN)/python tools/gpu.py
 
-bench: ready ## time every variant beside its peers, and store the record
-	@$(BIN)/python benchmarks/bench.py
+bench: ready ## time all variants, beside their peers with ALL=1 (ARGS=...)
+	@$(BIN)/python benchmarks/run.py $(ARGS)
 
 mutation: ready ## change the core a thousand times: do the tests notice?
 	@$(BIN)/python -m pip install -q -r requirements/mutation.txt
