@@ -21,7 +21,7 @@ Dao et al., "FlashAttention" (2022), arXiv:2205.14135.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Real
@@ -143,10 +143,9 @@ def attention_and_log_sum(
     dtype = reference._float_dtype(np.result_type(query, key, value))
     output = np.empty((*query.shape[:-1], value.shape[-1]), dtype)
     log_sum = np.empty(query.shape[:-1], reference._working_dtype(dtype))
-    for at, stack in _stacks(query, key, value, attention_mask, scale,
-                             is_causal, block_size):
-        _forward(stack, _with_heads(output)[at],
-                 _with_heads(log_sum[..., None])[at])
+    for at, head in _heads(query, key, value, attention_mask, scale,
+                           is_causal, block_size):
+        _forward(head, output[at], log_sum[at])
     return output, log_sum
 
 
@@ -219,144 +218,99 @@ def scaled_dot_product_attention_backward(
         block_size=block_size)
     grads = tuple(np.zeros(x.shape, np.result_type(output, grad_output))
                   for x in (query, key, value))
-    for at, stack in _stacks(query, key, value, attention_mask, scale,
-                             is_causal, block_size):
-        _backward(stack, _with_heads(output)[at],
-                  _with_heads(log_sum[..., None])[at],
-                  _with_heads(grad_output)[at],
-                  [_with_heads(grad)[at] for grad in grads])
+    for at, head in _heads(query, key, value, attention_mask, scale,
+                           is_causal, block_size):
+        _backward(head, output[at], log_sum[at], grad_output[at],
+                  [grad[at] for grad in grads])
     return grads  # type: ignore[return-value]
 
 
-#: Where some heads stand: a number for each axis, a slice for the heads.
-Place: TypeAlias = tuple[Any, ...]
-
-
-def _with_heads(x: ndarray) -> ndarray:
-    return x if x.ndim > 2 else x[None]
-
-
-def _stacks(query: ndarray, key: ndarray, value: ndarray,
-            mask: ndarray | None, scale: float | int | None, is_causal: bool,
-            block: int) -> Iterator[tuple[Place, "_Stack"]]:
-    """Yield heads to compute together: several short ones, or a long one."""
+def _heads(query: ndarray, key: ndarray, value: ndarray, mask: ndarray | None,
+           scale: float | int | None, is_causal: bool, block: int
+           ) -> Iterator[tuple[tuple[int, ...], "_Head"]]:
+    """Yield where each head stands, and the head."""
     check_positive(block_size=block)
     scale = check_scale(scale, query.shape[-1])
     dtype = reference._working_dtype(np.result_type(query, key, value))
-    query_len, key_len = query.shape[-2], key.shape[-2]
+    *batch, query_len, key_len = *query.shape[:-1], key.shape[-2]
     if mask is not None:
-        check_mask_broadcasts(mask.shape, (*query.shape[:-1], key_len))
-    corner = key_len - query_len if is_causal else None
-    query, key, value = map(_with_heads, (query, key, value))
-    *outer, heads = query.shape[:-2]
-    # Square tiles waste less on the diagonal of a causal mask.
-    height = block if is_causal else 4 * block
-    tile = max(1, min(query_len, height) * min(key_len, block))
-    together = max(1, 2 * block * block // tile)
-    for index in np.ndindex(*outer):
-        for first in range(0, heads, together):
-            at = (*index, slice(first, first + together))
-            scaled = np.multiply(query[at], scale, dtype=dtype, order="C")
-            yield at, _Stack(scaled, key[at], value[at],
-                             _mask_of(mask, at, key_len), scale, corner,
-                             height, block)
+        check_mask_broadcasts(mask.shape, (*batch, query_len, key_len))
+        mask = np.atleast_2d(mask)  # one row for all queries stays one row
+        mask = np.broadcast_to(mask, (*batch, mask.shape[-2], key_len))
+    corner = key_len - query_len if is_causal else math.inf
+    for at in np.ndindex(*batch):
+        yield at, _Head(query[at], key[at], value[at],
+                        None if mask is None else mask[at],
+                        scale, dtype, corner, block)
 
 
-def _mask_of(mask: ndarray | None, at: Place, key_len: int) -> ndarray | None:
-    """Take the mask of some heads, without writing out what it repeats."""
-    if mask is None:
-        return None
-    mask = mask.reshape((1,) * (len(at) + 2 - mask.ndim) + mask.shape)
-    own = tuple(place if size > 1 else slice(None) if place is at[-1] else 0
-                for place, size in zip(at, mask.shape))
-    return np.broadcast_to(mask[own], (*mask[own].shape[:-1], key_len))
-
-
-class _Stack:
-    """Some heads of one sequence, cut into tiles.
-
-    Of the keys only those are kept that some query may attend to.
-    """
+class _Head:
+    """One head, cut into tiles, without the keys that no query may see."""
 
     def __init__(self, query: ndarray, key: ndarray, value: ndarray,
-                 mask: ndarray | None, scale: float, corner: int | None,
-                 height: int, block: int) -> None:
-        self.position, self.mask = np.arange(key.shape[1]), None
-        if mask is not None and not mask.all():
-            self.position = np.flatnonzero(mask.any(axis=(0, 1)))
-            key, value = key[:, self.position], value[:, self.position]
-            if len(self.position) < mask.shape[2]:
-                mask = mask[..., self.position]
-            if not mask.all():
+                 mask: ndarray | None, scale: float, dtype: np.dtype,
+                 corner: float, block: int) -> None:
+        self.seen, self.mask = np.arange(len(key)), None
+        if mask is not None:
+            self.seen = np.flatnonzero(mask.any(axis=0))
+            key, value = key[self.seen], value[self.seen]
+            if not mask[:, self.seen].all():
                 self.mask = np.broadcast_to(
-                    mask, (len(mask), query.shape[1], len(self.position)))
-        self.query, self.scale, self.corner = query, scale, corner
-        self.height, self.block = height, block
-        self.key = key.astype(query.dtype, order="C", copy=False)
-        self.value = value.astype(query.dtype, order="C", copy=False)
-        tile = min(query.shape[1], height) * min(key.shape[1], block)
-        self.room = np.empty((2, len(query) * tile), query.dtype)
+                    mask[:, self.seen], (len(query), len(key)))
+        self.query = np.multiply(query, scale, dtype=dtype, order="C")
+        self.key, self.value = (
+            x.astype(dtype, order="C", copy=False) for x in (key, value))
+        self.scale, self.corner, self.block = scale, corner, block
+        # Square tiles waste less on the diagonal of a causal mask.
+        height = 4 * block if corner == math.inf else block
+        self.rows = [slice(start, min(start + height, len(query)))
+                     for start in range(0, len(query), height)]
+        self.room = np.empty(
+            (2, min(len(query), height) * min(len(key), block)), dtype)
         # No score is larger than the product of the two lengths. But a key
         # that a query must not see must not decide how it is computed.
-        longest = [math.sqrt(np.einsum("...i,...i", x, x).max(initial=0))
+        longest = [math.sqrt(np.einsum("ij,ij->i", x, x).max(initial=0))
                    for x in (self.query, self.key, self.value)]
-        all_alike = corner is None and self.mask is None
-        self.is_safe = (all_alike and longest[2] <= SAFE_VALUE
+        self.is_safe = (corner == math.inf and self.mask is None
+                        and longest[2] <= SAFE_VALUE
                         and longest[0] * longest[1] <= SAFE_SCORE)
 
-    def blocks(self) -> Iterator[slice]:
-        """Yield the queries of one row of tiles after the other."""
-        query_len = self.query.shape[1]
-        for start in range(0, query_len, self.height):
-            yield slice(start, min(start + self.height, query_len))
-
-    def tiles(self, rows: slice) -> Iterator[tuple[slice, ndarray | None]]:
-        """Yield the keys of every tile in which some query sees a key.
-
-        With them comes who may attend to whom; None is all to all.
-        """
-        last = np.arange(rows.start, rows.stop)[:, None] + (self.corner or 0)
-        for start in range(0, len(self.position), self.block):
-            columns = slice(start, start + self.block)
-            position, allowed = self.position[columns], None
-            if self.corner is not None:
-                if position[0] > last[-1, 0]:
-                    break
+    def tiles(self, rows: slice
+              ) -> Iterator[tuple[slice, ndarray | None, ndarray]]:
+        """Yield the keys of each tile, who may attend (None: all), scores."""
+        last = np.arange(rows.start, rows.stop)[:, None] + self.corner
+        for start in range(0, len(self.key), self.block):
+            columns, allowed = slice(start, start + self.block), None
+            position = self.seen[columns]
+            if position[0] > last[-1]:  # these keys and all others come later
+                break
+            if position[-1] > last[0]:
                 allowed = position <= last
             if self.mask is not None:
-                part = self.mask[:, rows, columns]
+                part = self.mask[rows, columns]
                 allowed = part if allowed is None else part & allowed
-            if allowed is None or allowed.all():
-                yield columns, None
-            elif allowed.any():
-                yield columns, allowed
+            scores = self.product(self.query[rows], self.key[columns], 0)
+            if allowed is not None:
+                np.copyto(scores, -np.inf, where=~allowed)
+            yield columns, allowed, scores
 
     def product(self, left: ndarray, right: ndarray, room: int) -> ndarray:
         """Compute ``left @ right.T`` in memory that stays in the cache."""
-        shape = (*left.shape[:-1], right.shape[-2])
+        shape = len(left), len(right)
         place = self.room[room, :math.prod(shape)].reshape(shape)
-        return np.matmul(left, right.swapaxes(-2, -1), out=place)
-
-    def scores(self, rows: slice, columns: slice,
-               allowed: ndarray | None) -> ndarray:
-        """Compute one tile of scores, ``-inf`` where none may attend."""
-        scores = self.product(self.query[:, rows], self.key[:, columns], 0)
-        if allowed is not None:
-            np.copyto(scores, -np.inf, where=~allowed)
-        return scores
+        return np.matmul(left, right.T, out=place)
 
 
-def _forward(stack: _Stack, output: ndarray, log_sum: ndarray) -> None:
-    """Write the output of some heads, and its log-sum of every query."""
-    lowest = 0 if stack.is_safe else np.finfo(log_sum.dtype).min / 2
-    ones = np.ones((stack.key.shape[1], 1), log_sum.dtype)
-    for rows in stack.blocks():
-        mixed = np.zeros_like(output[:, rows], dtype=log_sum.dtype)
-        total = np.zeros_like(log_sum[:, rows])
+def _forward(head: _Head, output: ndarray, log_sum: ndarray) -> None:
+    """Write the output of one head, and the log-sum of each of its queries."""
+    lowest = 0 if head.is_safe else np.finfo(log_sum.dtype).min / 2
+    ones = np.ones((len(head.key), 1), log_sum.dtype)
+    for rows in head.rows:
+        mixed = np.zeros_like(output[rows], dtype=log_sum.dtype)
+        total = np.zeros_like(mixed, shape=(len(mixed), 1))
         largest = np.full_like(total, lowest)
-        for columns, allowed in stack.tiles(rows):
-            weights = stack.scores(rows, columns, allowed)
-            if not stack.is_safe:
+        for columns, allowed, weights in head.tiles(rows):
+            if not head.is_safe:
                 before = largest
                 largest = np.maximum(before, weights.max(-1, keepdims=True))
                 weights -= largest
@@ -366,40 +320,32 @@ def _forward(stack: _Stack, output: ndarray, log_sum: ndarray) -> None:
             np.exp(weights, out=weights)
             total += weights @ ones[columns]  # faster than sum()
             mixed += reference._weighted_sum(
-                weights, stack.value[:, columns], allowed)
-        output[:, rows] = mixed / np.where(total == 0, 1, total)
+                weights, head.value[columns], allowed)
+        output[rows] = mixed / np.where(total == 0, 1, total)
         with np.errstate(divide="ignore"):  # the logarithm of 0 is -inf
-            log_sum[:, rows] = largest + np.log(total)
+            log_sum[rows] = (largest + np.log(total))[:, 0]
 
 
-def _backward(stack: _Stack, output: ndarray, log_sum: ndarray,
+def _backward(head: _Head, output: ndarray, log_sum: ndarray,
               grad_output: ndarray, grads: Sequence[ndarray]) -> None:
-    """Write the gradients of some heads; each tile is computed again."""
-    grad_query = np.zeros_like(stack.query)
-    grad_key, grad_value = map(np.zeros_like, (stack.key, stack.value))
+    """Write the gradients of one head; each tile is computed again."""
+    grad_query, grad_key, grad_value = map(
+        np.zeros_like, (head.query, head.key, head.value))
     inner = (output * grad_output).sum(-1, keepdims=True)
-    log_sum = np.where(np.isneginf(log_sum), 0, log_sum)
-    if stack.is_safe:  # divide by the sums once, not in every tile
-        grad_output, inner = (x * np.exp(-log_sum)
-                              for x in (grad_output, inner))
-    for rows in stack.blocks():
-        for columns, allowed in stack.tiles(rows):
-            weights = stack.scores(rows, columns, allowed)
-            if not stack.is_safe:
-                weights -= log_sum[:, rows]
+    log_sum = np.where(np.isneginf(log_sum), 0, log_sum)[:, None]
+    for rows in head.rows:
+        for columns, _, weights in head.tiles(rows):
+            weights -= log_sum[rows]
             np.exp(weights, out=weights)
-            grad_value[:, columns] += (
-                weights.swapaxes(-2, -1) @ grad_output[:, rows])
-            grad_scores = stack.product(
-                grad_output[:, rows], stack.value[:, columns], 1)
-            grad_scores -= inner[:, rows]
+            grad_value[columns] += weights.T @ grad_output[rows]
+            grad_scores = head.product(
+                grad_output[rows], head.value[columns], 1)
+            grad_scores -= inner[rows]
             grad_scores *= weights
-            grad_query[:, rows] += grad_scores @ stack.key[:, columns]
-            grad_key[:, columns] += (
-                grad_scores.swapaxes(-2, -1) @ stack.query[:, rows])
-    grads[0][...] = grad_query * grad_query.dtype.type(stack.scale)
-    grads[1][:, stack.position] = grad_key
-    grads[2][:, stack.position] = grad_value
+            grad_query[rows] += grad_scores @ head.key[columns]
+            grad_key[columns] += grad_scores.T @ head.query[rows]
+    grads[0][...] = head.scale * grad_query
+    grads[1][head.seen], grads[2][head.seen] = grad_key, grad_value
 
 
 class MultiHeadSelfAttention:
@@ -494,11 +440,11 @@ class MultiHeadSelfAttention:
         projected = self.project(x)
         shape = (*x.shape[:-1], self.num_heads, self.head_dim)
         heads = np.empty(shape, projected[0].dtype).swapaxes(1, 2)
-        log_sum = np.empty((*heads.shape[:-1], 1),
+        log_sum = np.empty(heads.shape[:-1],
                            reference._working_dtype(heads.dtype))
-        for at, stack in _stacks(*projected, attention_mask, None, is_causal,
-                                 BLOCK_SIZE):
-            _forward(stack, heads[at], log_sum[at])
+        for at, head in _heads(*projected, attention_mask, None, is_causal,
+                               BLOCK_SIZE):
+            _forward(head, heads[at], log_sum[at])
         output = _linear(combine_heads(heads), self.W_o, self.b_o)
         return output, (*projected, heads, log_sum)
 
@@ -533,9 +479,9 @@ class MultiHeadSelfAttention:
         packed = np.zeros((*x.shape[:-1], self.W_qkv.shape[1]),
                           np.result_type(grad_heads, self.W_qkv))
         separated = self._separate(packed)  # a view: filling it fills packed
-        for at, stack in _stacks(*projected, attention_mask, None, is_causal,
-                                 BLOCK_SIZE):
-            _backward(stack, heads[at], log_sum[at], grad_heads[at],
+        for at, head in _heads(*projected, attention_mask, None, is_causal,
+                               BLOCK_SIZE):
+            _backward(head, heads[at], log_sum[at], grad_heads[at],
                       [grad[at] for grad in separated])
         joint = reference._linear_backward("qkv", x, packed)
         grads |= _unpacked(joint["W_qkv"], joint["b_qkv"])
