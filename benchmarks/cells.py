@@ -131,8 +131,10 @@ PARTS: dict[str, list[Cell]] = {
     "float32": _plain(SIZES, "float32"),
     "masked": [Cell("padded", 4, 512), Cell("padded", 2, 2048),
                Cell("causal", 4, 512), Cell("causal", 1, 2048)],
-    # Emulated, one call at the largest size would take minutes.
-    "bfloat16": _plain(SIZES[:-1], "bfloat16"),
+    # Emulated, one call with its backward pass takes a minute at the largest
+    # size.
+    "bfloat16": [cell for cell in _plain(SIZES, "bfloat16")
+                 if not (cell.is_long and cell.with_backward)],
     "two-threads": [Cell("plain", *size, threads=2) for size in SIZES],
     "memory": [],
 }

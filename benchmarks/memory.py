@@ -37,7 +37,7 @@ def entries(kept: list[dict], environment: dict) -> Iterator[dict]:
 def entry(name: str, steps: str, environment: dict) -> dict:
     """Give the peaks of a variant at two lengths, and how they grow."""
     # A small peak hides in what the process had already freed.
-    lengths = (1024, 4096) if name in SQUARE else (4096, 8192)
+    lengths = (1024, 4096) if name in SQUARE else (8192, 16384)
     peaks = {length: peak_of(name, length, steps, environment)
              for length in lengths}
     growth = (math.log(peaks[lengths[1]] / peaks[lengths[0]])
