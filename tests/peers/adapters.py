@@ -192,6 +192,7 @@ def bert(kernel: str) -> Callable[[Problem], np.ndarray]:
     def run(problem: Problem) -> np.ndarray:
         from transformers.models.bert.modeling_bert import (
             BertConfig,
+            BertCrossAttention,
             BertSelfAttention,
             BertSelfOutput,
         )
@@ -201,7 +202,11 @@ def bert(kernel: str) -> Callable[[Problem], np.ndarray]:
                             num_attention_heads=problem.num_heads)
         config._attn_implementation = kernel
         dtype = TORCH_DTYPES[problem.dtype]
-        attention = BertSelfAttention(config).to(dtype).eval()
+        kind, memory = BertSelfAttention, {}
+        if problem.memory is not None:
+            kind = BertCrossAttention
+            memory = {"encoder_hidden_states": tensor(problem.memory)}
+        attention = kind(config).to(dtype).eval()
         output = BertSelfOutput(config).to(dtype).eval()
         theirs = problem.to("bert")
         fill(attention, {name.removeprefix("self."): array
@@ -211,7 +216,7 @@ def bert(kernel: str) -> Callable[[Problem], np.ndarray]:
                       for name, array in theirs.items()
                       if name.startswith("output.")})
         heads = attention(tensor(problem.x), attention_mask=hugging_face_mask(
-            problem, kernel))[0]
+            problem, kernel), **memory)[0]
         return array_of(output.dense(heads))
 
     return run
@@ -227,14 +232,21 @@ def gpt2(kernel: str) -> Callable[[Problem], np.ndarray]:
         config = GPT2Config(n_embd=problem.x.shape[-1],
                             n_head=problem.num_heads)
         config._attn_implementation = kernel
-        layer = GPT2Attention(config, layer_idx=0)
+        cross = problem.memory is not None
+        layer = GPT2Attention(config, is_cross_attention=cross, layer_idx=0)
         layer = layer.to(TORCH_DTYPES[problem.dtype]).eval()
         # It is causal by itself; the mask we give decides alone.
         layer.is_causal = False
-        fill(layer, problem.to("gpt2"))
-        output = layer(tensor(problem.x), attention_mask=hugging_face_mask(
-            problem, kernel))[0]
-        return array_of(output)
+        theirs, mask = problem.to("gpt2"), hugging_face_mask(problem, kernel)
+        given = {"attention_mask": mask}
+        if cross:  # it keeps the query's matrix apart, and wants other names
+            for kind in ("weight", "bias"):
+                theirs[f"q_attn.{kind}"], theirs[f"c_attn.{kind}"] = np.split(
+                    theirs[f"c_attn.{kind}"], [problem.x.shape[-1]], axis=-1)
+            given = {"encoder_hidden_states": tensor(problem.memory),
+                     "encoder_attention_mask": mask}
+        fill(layer, theirs)
+        return array_of(layer(tensor(problem.x), **given)[0])
 
     return run
 
@@ -267,9 +279,10 @@ def x_transformers(problem: Problem) -> np.ndarray:
                  for name, own in names.items()})
     padding = problem.padding
     real = None if padding is None else tensor(padding[:, 0, 0])
-    output = layer(tensor(problem.x), mask=real)
-    output = output[0] if isinstance(output, tuple) else output
-    return array_of(output)
+    if problem.memory is None:
+        return array_of(layer(tensor(problem.x), mask=real))
+    return array_of(layer(tensor(problem.x), tensor(problem.memory),
+                          context_mask=real))
 
 
 # --- Keras -------------------------------------------------------------------
@@ -455,15 +468,15 @@ PEERS = [
          torch_mha(training=True, need_weights=True, grad=True,
                    additive=True), cross=True),
     Peer("transformers BERT, eager", bert("eager"), ("transformers",),
-         biases=frozenset({True})),
+         cross=True, biases=frozenset({True})),
     Peer("transformers BERT, sdpa", bert("sdpa"), ("transformers",),
-         biases=frozenset({True})),
+         cross=True, biases=frozenset({True})),
     Peer("transformers GPT-2, eager", gpt2("eager"), ("transformers",),
-         biases=frozenset({True})),
+         cross=True, biases=frozenset({True})),
     Peer("transformers GPT-2, sdpa", gpt2("sdpa"), ("transformers",),
-         biases=frozenset({True})),
+         cross=True, biases=frozenset({True})),
     Peer("x-transformers", x_transformers, ("x_transformers",),
-         biases=frozenset({False}), float64=False,
+         cross=True, biases=frozenset({False}), float64=False,
          zeroes_padded_queries=True, note=JAX_FLOAT32),
     Peer("Keras layer of the study notes", notes_layer, ("keras",),
          masks=NO_MASK, float64=False, note=KERAS_FLOAT32),

@@ -26,7 +26,9 @@ class Bare:
     """One path through one library.
 
     ``call(x, keys, mask, causal)`` takes the library's own tensors; ``mask``
-    is in the library's own meaning. ``tensor`` makes such tensors.
+    is in the library's own meaning. ``tensor`` makes such tensors. ``flag``
+    names the causal flag; ``hint`` says that it describes a mask, which must
+    be given as well.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Bare:
     needs: tuple[str, ...] = ()
     framework: str = "torch"
     flag: str = ""
+    hint: bool = False
     inference: bool = False
     num_heads: int = 1
 
@@ -90,22 +93,35 @@ def bert(kernel: str):
         config = BertConfig(hidden_size=WIDTH, num_attention_heads=1,
                             intermediate_size=WIDTH)
         config._attn_implementation = kernel
-        layer = identity_(BertSelfAttention(config), x.dtype).eval()
+        layer = BertSelfAttention(config, is_causal=causal, layer_idx=0)
+        layer = identity_(layer, x.dtype).eval()
         if mask is not None:
             mask = mask[:, None]
-        return layer(x, attention_mask=mask)[0]
+        # It has fewer queries than keys where a cache holds the first keys.
+        cache = bert_cache(layer, keys[:, :keys.shape[1] - x.shape[1]])
+        return layer(x, attention_mask=mask, cache=cache)[0]
 
     return call
+
+
+def bert_cache(layer, first):
+    from transformers import DynamicCache
+
+    if not first.shape[1]:
+        return None
+    cache = DynamicCache()
+    layer(first, cache=cache)
+    return cache
 
 
 def x_transformers(x, keys, mask=None, causal=False):
     from x_transformers.x_transformers import Attention
 
-    # Its mask is for keys alone, so a whole row of ours is asked for.
     layer = Attention(WIDTH, dim_head=WIDTH, heads=1, causal=causal)
     layer = identity_(layer, x.dtype).eval()
-    output = layer(x, mask=None if mask is None else mask[:, 0])
-    return output[0] if isinstance(output, tuple) else output
+    # Its mask is for keys alone; its attn_mask is for queries and keys.
+    return layer(x, context=None if keys is x else keys,
+                 attn_mask=None if mask is None else mask[:, None])
 
 
 def keras_layer(*, scores: bool):
@@ -175,22 +191,25 @@ BARE = [
     Bare("F.scaled_dot_product_attention", sdpa, torch_tensor,
          flag="is_causal"),
     Bare("nn.MultiheadAttention, train, with weights",
-         torch_layer(need_weights=True, training=True), torch_tensor),
+         torch_layer(need_weights=True, training=True), torch_tensor,
+         flag="is_causal", hint=True),
     Bare("nn.MultiheadAttention, train, without weights",
-         torch_layer(need_weights=False, training=True), torch_tensor),
-    # Its fast path is taken for an even number of heads only.
+         torch_layer(need_weights=False, training=True), torch_tensor,
+         flag="is_causal", hint=True),
+    # Its fast path is taken for self-attention with an even number of heads.
     Bare("nn.MultiheadAttention, eval and no_grad",
          torch_layer(need_weights=False, training=False, num_heads=2),
-         torch_tensor, inference=True, num_heads=2),
+         torch_tensor, flag="is_causal", hint=True, inference=True,
+         num_heads=2),
     Bare("keras.layers.MultiHeadAttention", keras_layer(scores=False),
          torch_tensor, ("keras",), flag="use_causal_mask"),
     Bare("keras.layers.MultiHeadAttention, with scores",
          keras_layer(scores=True), torch_tensor, ("keras",),
          flag="use_causal_mask"),
     Bare("transformers BERT, eager", bert("eager"), torch_tensor,
-         ("transformers",)),
+         ("transformers",), flag="is_causal"),
     Bare("transformers BERT, sdpa", bert("sdpa"), torch_tensor,
-         ("transformers",)),
+         ("transformers",), flag="is_causal"),
     Bare("jax.nn.dot_product_attention", jax_function, jax_tensor, ("jax",),
          "jax", flag="is_causal"),
     Bare("flax.linen.MultiHeadDotProductAttention", flax_layer, jax_tensor,
@@ -296,15 +315,20 @@ def empty_row(peer: Bare) -> str:
 
 def empty_row_gradient(peer: Bare) -> str:
     """Gradient of a loss that reads only the rows that may attend."""
-    if peer.framework == "numpy" or peer.inference:
+    if peer.inference:
         return "no gradient here"
     allowed = np.ones((1, 3, 3), bool)
     allowed[0, 0] = False
+    read = np.ones_like(X)
+    read[:, 0] = 0
 
     def question() -> str:
         mask = peer.tensor(_own(peer, allowed))
         x = peer.tensor(X)
-        if peer.framework == "jax":
+        if peer.framework == "numpy":
+            grad = sum(numpy_reference.scaled_dot_product_attention_backward(
+                x, x, x, read, mask))
+        elif peer.framework == "jax":
             jax, jnp = adapters.jax_modules()
             grad = jax.grad(lambda t: jnp.delete(
                 peer.call(t, t, mask, False), 0, axis=1).sum())(x)
@@ -316,19 +340,56 @@ def empty_row_gradient(peer: Bare) -> str:
     return outcome(question)
 
 
+NO_FLAG = "no flag of its own"
+
+
 def causal_corner(peer: Bare) -> str:
+    """What the first of two queries sees of three keys.
+
+    Where the flag needs a mask beside it, that mask hides nothing.
+    """
     if not peer.flag:
-        return "no flag of its own"
+        return NO_FLAG
 
     def question() -> str:
-        row = ask(peer, X[:, 1:], X, causal=True)[0, 0]
-        if np.allclose(row, X[0, 0], atol=1e-5):
-            return f"{peer.flag}: top left"
-        return f"{peer.flag}: bottom right"
-    answer = outcome(question)
-    if peer.name == "x-transformers":
-        return f"{peer.flag}: self-attention only"
-    return answer
+        nothing_hidden = np.ones((1, 2, 3), bool)
+        mask = _own(peer, nothing_hidden) if peer.hint else None
+        row = ask(peer, X[:, 1:], X, mask, causal=True)[0, 0]
+        seen = np.count_nonzero(row)
+        where = {1: "top left", 2: "bottom right", 3: "no effect"}[seen]
+        if peer.hint:
+            where = ("the mask decides" if seen == 3
+                     else f"{where}, the mask is dropped")
+        return f"{peer.flag}: {where}"
+    return outcome(question)
+
+
+def causal_alone(peer: Bare) -> str:
+    if not peer.flag:
+        return NO_FLAG
+
+    def question() -> str:
+        sees = ask(peer, X, causal=True)[0] > 0
+        if not sees[0, 1:].any():
+            return "causal"
+        return "no effect"
+    return outcome(question)
+
+
+def causal_and_mask(peer: Bare) -> str:
+    """The flag, and a mask that hides token 2 from all, token 1 from none."""
+    if not peer.flag:
+        return NO_FLAG
+    allowed = np.ones((1, 3, 3), bool)
+    allowed[..., 2] = False
+
+    def question() -> str:
+        sees = ask(peer, X, mask=_own(peer, allowed), causal=True)[0] > 0
+        flag_heeded, mask_heeded = not sees[0, 1], not sees[2, 2]
+        if flag_heeded and mask_heeded:
+            return "both hold"
+        return "the mask decides" if mask_heeded else "the mask is dropped"
+    return outcome(question)
 
 
 def scale_of(peer: Bare) -> str:
@@ -468,6 +529,8 @@ QUESTIONS = {
     "query that may attend nowhere": empty_row,
     "gradient of the other rows then": empty_row_gradient,
     "causal flag with fewer queries than keys": causal_corner,
+    "causal flag without a mask": causal_alone,
+    "causal flag and another mask": causal_and_mask,
     "factor on the scores": scale_of,
     "no tokens": no_tokens,
     "one token": one_token,

@@ -4,6 +4,7 @@
 ``chapters/data/conventions.json``; without it the record is compared.
 """
 
+import inspect
 import json
 import sys
 from importlib.metadata import version
@@ -64,3 +65,47 @@ def test_ours_keeps_its_rules(record):
         assert answers["scores beyond float16"] == "right"
         assert "bottom right" in answers[
             "causal flag with fewer queries than keys"] or "NumPy" in name
+
+
+def test_a_hint_needs_its_mask_and_may_drop_it(record):
+    """What the page says of nn.MultiheadAttention, path by path."""
+    alone, other = "causal flag without a mask", "causal flag and another mask"
+    told = {peer.name.partition(", ")[2]: record["answers"][peer.name]
+            for peer in conventions.BARE if peer.hint}
+    assert {path: (row[alone], row[other]) for path, row in told.items()} == {
+        "train, with weights": ("refused: RuntimeError", "the mask decides"),
+        "train, without weights": ("refused: RuntimeError",
+                                   "the mask is dropped"),
+        "eval and no_grad": ("no effect", "the mask decides")}
+
+
+def test_flags_are_those_of_the_signatures():
+    """No library has a causal flag that its row does not name."""
+    import equinox
+    import flax.linen
+    import keras
+    import x_transformers.x_transformers as theirs
+    from torch import nn
+    from transformers.models.bert.modeling_bert import BertSelfAttention
+
+    layers = {"nn.MultiheadAttention": nn.MultiheadAttention,
+              "keras.layers.MultiHeadAttention":
+                  keras.layers.MultiHeadAttention,
+              "transformers BERT": BertSelfAttention,
+              "flax.linen.MultiHeadDotProductAttention":
+                  flax.linen.MultiHeadDotProductAttention,
+              "equinox.nn.MultiheadAttention": equinox.nn.MultiheadAttention,
+              "x-transformers": theirs.Attention}
+    for name, layer in layers.items():
+        found = {parameter for method in ("__init__", "forward", "call",
+                                          "__call__")
+                 for parameter in signature_of(layer, method)
+                 if "causal" in parameter}
+        named = {peer.flag for peer in conventions.BARE
+                 if peer.name.startswith(name) and peer.flag}
+        assert found == named, name
+
+
+def signature_of(layer: type, method: str) -> list[str]:
+    function = getattr(layer, method, None)
+    return list(inspect.signature(function).parameters) if function else []
