@@ -706,7 +706,7 @@ register(Exercise(
     id="causal_weights", title="Find the bug: filled where True",
     chapter=CHAPTER, difficulty=1, minutes=5,
     task="A mask that says \"may attend\" was used as if it said \"hide\", "
-         "one of the most frequent reports of all. Mend it.",
+         "as in several public reports. Mend it.",
     solution=solutions.causal_weights,
     imports=("import numpy as np", SOFTMAX),
     starter=starters.fill_where_true, planted="mask-inverted",
@@ -730,7 +730,7 @@ register(Exercise(
     solution=solutions.masked_average,
     imports=("import numpy as np", SOFTMAX),
     starter=starters.mask_the_weights, planted="mask-after-softmax",
-    source="https://github.com/rasbt/LLMs-from-scratch/issues/279",
+    source="https://github.com/huggingface/pytorch-image-models/pull/2236",
     stages={"masked": _masked_scores, "weights": _weights,
             "output": ATTENTION["output"]},
     cases=_with_values,

@@ -241,9 +241,9 @@ register(Exercise(
 register(Exercise(
     id="heads_from_the_batch", title="Find the bug: rows of one head",
     chapter=CHAPTER, difficulty=2, minutes=8,
-    task="This program takes the heads out of the batch axis. Its training "
-         "loss fell all the same, but its outputs differed from those of "
-         "every other implementation. Mend it.",
+    task="This program takes the heads out of the batch axis. No error was "
+         "raised, but its outputs were not those of nn.MultiheadAttention. "
+         "Mend it.",
     solution=solutions.heads_from_the_batch,
     starter=starters.join_without_moving, planted="merge-reshape",
     source="https://github.com/meta-pytorch/opacus/pull/825",

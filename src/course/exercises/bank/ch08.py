@@ -504,7 +504,6 @@ register(Exercise(
     axes=("num_heads·head_dim", "embed_dim"),
     tiny=lambda: Case("width 3, two heads of 2", {
         "kernel": np.arange(12.0).reshape(3, 2, 2)}),
-    source="https://github.com/keras-team/keras-hub/pull/2929",
     hints=("Which axis of the kernel meets the features of x?",
            "As x @ W it would be the matrix of shape (embed_dim, num_heads * "
            "head_dim); nn.Linear stores the transpose.",
