@@ -11,6 +11,7 @@ import pytest
 
 from course import encoder
 from course.encoder import WordPiece
+from course.records import read_record
 from self_attention.numpy_block import EncoderBlock
 from self_attention.numpy_reference import (
     attention_weights,
@@ -21,7 +22,7 @@ from self_attention.numpy_reference import (
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "chapters" / "data"
-RECORD = encoder.load_record(DATA / "heads_record.json")
+RECORD = read_record("heads_record")
 MOST_BYTES = 4_600_000
 #: What half precision may change in a weight: measured 1.0e-3 at most.
 ROUNDING = 2e-3

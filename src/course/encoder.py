@@ -34,7 +34,7 @@ from self_attention.numpy_block import EncoderBlock, LayerNorm
 
 __all__ = ["Encoder", "Sentence", "WordPiece", "arrays_of", "bert_encoder",
            "bert_layer", "digest", "digests", "load_arrays", "load_block",
-           "load_record", "load_sentences", "read_safetensors", "save_arrays"]
+           "load_sentences", "read_safetensors", "save_arrays"]
 
 Arrays = Mapping[str, ndarray]
 
@@ -349,11 +349,6 @@ def arrays_of(part: str, arrays: Arrays) -> dict[str, ndarray]:
     """
     return {name.removeprefix(f"{part}."): array.astype(np.float64)
             for name, array in arrays.items() if name.startswith(f"{part}.")}
-
-
-def load_record(path: str | Path) -> dict[str, Any]:
-    """Read what was measured, and with what."""
-    return json.loads(Path(path).read_text("utf8"))
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,17 @@ Some pairs of a noun and its adjective never occur in the training sentences,
 among them (animal, tired) and (street, wide).
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
 __all__ = ["ANIMALS", "ANIMAL_ADJECTIVES", "COLOURS", "MAX_LEN", "PLACES",
            "PLACE_ADJECTIVES", "TEMPLATES", "WORDS", "Painted", "Sentences",
-           "all_sentences", "paint", "paint_alike", "read_record", "split",
-           "unseen_pairs", "word_ids", "write"]
+           "all_sentences", "paint", "paint_alike", "split", "unseen_pairs",
+           "word_ids", "write"]
 
 ANIMALS = ("animal", "cat", "dog", "horse", "cow", "sheep", "fox", "wolf",
            "mouse", "bear")
@@ -199,15 +196,6 @@ def paint_alike(sentences: Sentences, animal: str, place: str) -> Painted:
     count = len(sentences)
     return _painted(sentences, np.full(count, COLOURS.index(animal)),
                     np.full(count, COLOURS.index(place)))
-
-
-def read_record(path: str = "data/learning_record.json") -> Any:
-    """Read what ``tools/learning.py`` measured with many seeds.
-
-    Args:
-        path: Where the record lies, seen from the chapters.
-    """
-    return json.loads(Path(path).read_text("utf8"))
 
 
 def _painted(sentences: Sentences, animal: ndarray, place: ndarray) -> Painted:

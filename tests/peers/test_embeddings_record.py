@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from course.encoder import digests, load_arrays, load_record
+from course.encoder import digests, load_arrays
+from course.records import read_record
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "chapters" / "data"
-RECORD = load_record(DATA / "embeddings_record.json")
+RECORD = read_record("embeddings_record")
 
 pytestmark = pytest.mark.peer
 

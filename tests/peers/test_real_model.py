@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from course import encoder
+from course.records import read_record
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
@@ -23,7 +24,7 @@ try:
 finally:
     sys.path.remove(str(TOOLS))
 
-RECORD = encoder.load_record(minilm.RECORD)
+RECORD = read_record("heads_record")
 #: One unit in the last place of half precision, for numbers below 8: what
 #: another order of summation may do to a number that was about to be rounded.
 ONE_UNIT = {"x": 2.0 ** -8, "recorded": 2.0 ** -11}
