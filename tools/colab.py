@@ -13,12 +13,12 @@ written; the exit status says whether anything would change.
 """
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import nbformat
 
-CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
+from rewriting import CHAPTERS, rewrite, text_of
+
 NAME = "code-colab"
 #: The cell stands after the cell with this id, before the imports.
 AFTER = "chapter-needs"
@@ -44,21 +44,8 @@ METADATA = {"jupyter": {"source_hidden": True}, "tags": ["remove-cell"]}
 
 def main(arguments: list[str]) -> int:
     """Update the named notebooks, or all; give the exit status."""
-    only_check = "--check" in arguments
-    names = [each for each in arguments if each != "--check"]
-    stale = 0
-    for path in sorted(CHAPTERS.glob("*.ipynb")):
-        if names and not any(path.stem.startswith(name) for name in names):
-            continue
-        text = path.read_text(encoding="utf-8")
-        new = updated(text)
-        if new == text:
-            continue
-        stale += 1
-        print(f"{path.stem}: {'is stale' if only_check else 'updated'}")
-        if not only_check:
-            path.write_text(new, encoding="utf-8")
-    return 1 if only_check and stale else 0
+    return rewrite(arguments, sorted(CHAPTERS.glob("*.ipynb")),
+                   lambda path: updated(path.read_text("utf8")))
 
 
 def updated(text: str) -> str:
@@ -70,8 +57,7 @@ def updated(text: str) -> str:
     if old is not None and old.id == NAME and is_fresh(old):
         return text
     book.cells = [*cells[:place], colab_cell(), *cells[place:]]
-    nbformat.validate(book)
-    return nbformat.writes(book, indent=1).rstrip("\n") + "\n"
+    return text_of(book)
 
 
 def colab_cell() -> Any:

@@ -10,7 +10,6 @@ exit status says whether anything would change.
 
 import itertools
 import sys
-from pathlib import Path
 
 import nbformat
 
@@ -18,8 +17,8 @@ import colab
 from course.exercises.catalogue import Entry, anchor, entries
 from course.exercises.general import MISTAKES
 from course.exercises.notebook import Cell, slug
+from rewriting import CHAPTERS, rewrite, text_of
 
-CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
 PAGE = CHAPTERS / "common_mistakes.ipynb"
 KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python",
                          "name": "python3"},
@@ -233,21 +232,12 @@ def page() -> str:
                 and kept.source == new.source):
             new.outputs = kept.outputs
             new.execution_count = kept.execution_count
-    nbformat.validate(book)
-    return nbformat.writes(book, indent=1).rstrip("\n") + "\n"
+    return text_of(book)
 
 
 def main(arguments: list[str]) -> int:
     """Write the page; give the exit status."""
-    new = page()
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == new:
-        return 0
-    if "--check" in arguments:
-        print(f"{PAGE.name} is stale")
-        return 1
-    PAGE.write_text(new, encoding="utf-8")
-    print(f"{PAGE.name} was written")
-    return 0
+    return rewrite(arguments, [PAGE], lambda path: page())
 
 
 if __name__ == "__main__":

@@ -15,27 +15,13 @@ from pathlib import Path
 import nbformat
 
 from course.exercises import notebook
-
-CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
+from rewriting import CHAPTERS, rewrite, text_of
 
 
 def main(arguments: list[str]) -> int:
     """Update the named notebooks, or all; give the exit status."""
-    only_check = "--check" in arguments
-    names = [each for each in arguments if each != "--check"]
-    stale = 0
-    for path in sorted(CHAPTERS.glob("[0-9][0-9]_*.ipynb")):
-        if names and not any(path.stem.startswith(name) for name in names):
-            continue
-        text = path.read_text(encoding="utf-8")
-        new = updated(path)
-        if new == text:
-            continue
-        stale += 1
-        print(f"{path.stem}: {'is stale' if only_check else 'updated'}")
-        if not only_check:
-            path.write_text(new, encoding="utf-8")
-    return 1 if only_check and stale else 0
+    return rewrite(arguments, sorted(CHAPTERS.glob("[0-9][0-9]_*.ipynb")),
+                   updated)
 
 
 def chapter_of(path: Path) -> int:
@@ -55,8 +41,7 @@ def updated(path: Path) -> str:
     if cells == old:
         return text
     book.cells = [nbformat.from_dict(cell) for cell in cells]
-    nbformat.validate(book)
-    return nbformat.writes(book, indent=1).rstrip("\n") + "\n"
+    return text_of(book)
 
 
 if __name__ == "__main__":

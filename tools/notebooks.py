@@ -17,7 +17,8 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
-CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
+from rewriting import CHAPTERS, text_of
+
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 TIMEOUT = 120  # seconds a cell may take
 
@@ -61,9 +62,7 @@ def run(path: Path) -> None:
     for cell in notebook.cells:
         tidy(cell)
     notebook.nbformat_minor = 5
-    nbformat.validate(notebook)
-    text = nbformat.writes(notebook, indent=1)
-    path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+    path.write_text(text_of(notebook), "utf8")
 
 
 def give_ids(cells: list[Any]) -> None:
