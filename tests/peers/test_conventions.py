@@ -79,6 +79,7 @@ def test_a_hint_needs_its_mask_and_may_drop_it(record):
         "eval and no_grad": ("no effect", "the mask decides")}
 
 
+@pytest.mark.usefixtures("record")
 def test_flags_are_those_of_the_signatures():
     """No library has a causal flag that its row does not name."""
     import equinox
