@@ -26,6 +26,17 @@ def answer(query, key, value):
     scores = query @ key.swapaxes(1, 2)
     print(scores.shape)
 """),
+    ("ring_step", "returns-none", """
+def answer(query, key, value, output, log_sum, rank, source):
+    if source > rank:
+        return  # nothing to see, and the state was forgotten
+    return output, log_sum
+"""),
+    ("rows_of_program", "wrong-structure", """
+def answer(program_id, block, length):
+    rows = program_id * block + np.arange(block)
+    return (rows, rows < length) if length > 9 else "too short"
+"""),
     ("attention", "raised", """
 def answer(query, key, value):
     return undefined_name @ value

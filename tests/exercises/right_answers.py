@@ -834,7 +834,7 @@ def answer(query, key, value, block):
     for start in range(0, len(key), block):
         s = query @ key[start:start + block].T / np.sqrt(query.shape[1])
         parts.append(normalised(s) @ value[start:start + block])
-        sums.append(np.log(np.exp(s).sum(1)))
+        sums.append(np.logaddexp.reduce(s, axis=1))
     shares = normalised(np.array(sums), axis=0)
     return np.einsum("tq,tqd->qd", shares, np.array(parts))
 """),

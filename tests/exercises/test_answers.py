@@ -10,7 +10,7 @@ from bad_answers import BAD
 from right_answers import RIGHT
 from wrong_answers import WRONG
 
-from course.exercises import check
+from course.exercises import check, find
 
 
 def named(entry):
@@ -224,3 +224,110 @@ def answer(query, key):
 """)
     result = check("scaled_scores", answer, seed=0)
     assert "occurs in your run" in result.text
+
+
+def test_none_on_some_inputs_is_not_called_random():
+    result = check("ring_step", load("""
+def answer(query, key, value, output, log_sum, rank, source):
+    return (output, log_sum) if source <= rank else None
+"""), seed=0)
+    assert "None on the input “a later slice”" in result.text
+    assert "random" not in result.text
+
+
+def test_swapped_parts_of_a_tuple_are_told():
+    result = check("rows_of_program", load("""
+def answer(program_id, block, length):
+    rows = program_id * block + np.arange(block)
+    return rows < length, rows
+"""), seed=0)
+    assert "where `rows` must stand is `real`" in result.text
+    assert "where `real` must stand is `rows`" in result.text
+
+
+def test_numbers_that_agree_by_chance_are_not_called_swapped():
+    costs = """
+def answer(n, width, heads, itemsize):
+    return {}, 2 * heads * n * itemsize
+"""
+    result = check("attention_costs", load(costs.format(
+        "4 * n * n * width, width * n * n * itemsize")), seed=0)
+    assert "must stand is" not in result.text
+    result = check("attention_costs", load(costs.format(
+        "heads * n * n * itemsize, 4 * n * n * width")), seed=0)
+    assert "where `stored` must stand is `operations`" in result.text
+
+
+def test_a_mask_of_numbers_to_add_is_told():
+    right = """
+def answer(start, new, capacity):
+    seen = np.arange(capacity) <= start + np.arange(new)[:, None]
+    return np.where(seen, 0.0, -np.inf)
+"""
+    result = check("slot_mask", load(right), seed=0)
+    assert "booleans are asked for" in result.text
+    assert "Its pattern is right." in result.text
+    assert "opposite" not in result.text
+    wrong = check("slot_mask", load(right.replace("<=", ">")), seed=0)
+    assert "pattern is right" not in wrong.text
+
+
+def test_whole_numbers_are_no_fault_where_they_are_asked_for():
+    result = check("all_reduce_bytes", load("""
+def answer(seq_len, embed_dim, itemsize, processes):
+    return seq_len * embed_dim * itemsize * processes
+"""), seed=0)
+    assert not result.passed
+    assert "fractions" not in result.text
+    cut_off = check("scaled_scores", load("""
+def answer(query, key):
+    return (query @ key.swapaxes(1, 2)).astype(int)
+"""), seed=0)
+    assert "fractions are cut off" in cut_off.text
+
+
+def test_scores_of_all_keys_are_remarked_on():
+    whole = check("attend_in_tiles", load("""
+def answer(query, key, value, block):
+    scores = query @ key.T / np.sqrt(key.shape[1])
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    return powers @ value / powers.sum(1, keepdims=True)
+"""), seed=0)
+    assert whole.passed
+    assert any("Line 2 holds the scores of all keys, (4, 7)" in note
+               for note in whole.notes)
+    tiled = check("attend_in_tiles", find("attend_in_tiles").solution, seed=0)
+    assert tiled.passed
+    assert not tiled.notes
+
+
+@pytest.mark.parametrize(("exercise", "given", "unit"), [
+    ("predict_cache_bytes", 131_072, "bytes"),
+    ("predict_cache_bytes", 131, "kB (1,000 bytes)"),
+    ("predict_stored_scores", 537, "MB (10⁶ bytes)"),
+    ("predict_all_reduce", 117, "MB (10⁶ bytes)"),
+    ("predict_all_reduce", 114_688, "KiB")])
+def test_the_right_amount_in_another_unit_is_told(exercise, given, unit):
+    result = check(exercise, given)
+    assert not result.passed
+    assert f"is the answer in {unit}; asked for" in result.text
+
+
+def test_a_misspelt_name_is_guessed():
+    with pytest.raises(LookupError, match="Is 'scores_of_key_tile' meant"):
+        check("scores_of_key_tiles", 1)
+
+
+def test_a_long_error_shows_that_it_was_cut():
+    result = check("softmax", load(f"""
+def answer(x):
+    raise ValueError("{'very ' * 60}long")
+"""), seed=0)
+    assert "…" in result.title
+    assert len(result.title) < 220
+
+
+def test_a_word_where_a_number_is_asked_for():
+    result = check("cache_bytes", load("def answer(*sizes):\n"
+                                       "    return 'many'"), seed=0)
+    assert "A number is asked for." in result.text

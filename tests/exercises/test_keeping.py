@@ -253,6 +253,25 @@ def test_command_line_from_new_to_export(tmp_path):
     assert listed.count("✓ done") == 3
 
 
+def test_the_command_line_names_its_own_commands(kept, tmp_path, capsys):
+    file = tmp_path / "answers.py"
+    file.write_text("def softmax(x):\n    return x\n")
+    assert cli.main(["check", str(file), "softmax", "--seed", "4"]) == 1
+    told = capsys.readouterr().out
+    assert "`hint softmax` gives a hint" in told
+    assert "The same inputs again: --seed 4" in told
+    cli.main(["solution", "softmax"])
+    told = capsys.readouterr().out
+    assert "`hint softmax` helps; `solution softmax --now`" in told
+    assert "hint('" not in told
+    cli.main(["check", str(file), "softmax", "--json"])
+    assert "hint('softmax')" in json.loads(capsys.readouterr().out)["text"]
+
+
+def test_a_chapter_without_exercises_is_said():
+    assert repr(progress(99)) == "Chapter 99 has no exercises."
+
+
 def test_command_line_kills_what_hangs(tmp_path):
     (tmp_path / "mine.py").write_text("""
 import os

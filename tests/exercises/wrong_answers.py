@@ -814,6 +814,16 @@ def answer(query, key, value, block):
         out = normalised(s) @ value[start:start + block]
     return out
 """),
+    ("attend_in_tiles", "tiles-overflow", """
+def answer(query, key, value, block):
+    total, summed = 0, 0
+    for start in range(0, len(key), block):
+        tile = slice(start, start + block)
+        powers = np.exp(query @ key[tile].T / np.sqrt(key.shape[1]))
+        total = total + powers.sum(1, keepdims=True)
+        summed = summed + powers @ value[tile]
+    return summed / total
+"""),
     ("tiles_to_compute", "skip-top-left", """
 def answer(query_len, key_len, block):
     rows, columns = -(-query_len // block), -(-key_len // block)
@@ -829,6 +839,10 @@ def answer(query_len, key_len, block):
     ("attention_costs", "costs-scores-of-one-head", """
 def answer(n, width, heads, itemsize):
     return 4 * n * n * width, n * n * itemsize, 2 * heads * n * itemsize
+"""),
+    ("attention_costs", "costs-memory-of-one-head", """
+def answer(n, width, heads, itemsize):
+    return 4 * n * n * width, n * n * itemsize, 2 * n * itemsize
 """),
     ("attention_costs", "costs-half", """
 def answer(n, width, heads, itemsize):
@@ -958,6 +972,17 @@ def answer(q, k):
 def answer(q, k):
     return np.array([[[[0 < j <= i for j in keys] for i in queries]]
                      for queries, keys in zip(q, k)])
+"""),
+    ("repeat_key_heads", "group-flattened", """
+def answer(x, num_heads):
+    return np.repeat(x, num_heads // x.shape[1])
+"""),
+    ("unpack_grouped", "unpack-reshape", """
+def answer(packed, num_heads, num_key_heads):
+    batch, seq_len, width = packed.shape
+    heads = packed.reshape(batch, num_heads + 2 * num_key_heads, seq_len, -1)
+    return (heads[:, :num_heads], heads[:, num_heads:-num_key_heads],
+            heads[:, -num_key_heads:])
 """),
     ("repeat_key_heads", "group-tiled", """
 def answer(x, num_heads):

@@ -19,6 +19,7 @@ import dataclasses
 import importlib.util
 import json
 import multiprocessing
+import re
 import sys
 import textwrap
 import time
@@ -124,8 +125,18 @@ def _hint(options: argparse.Namespace) -> int:
 
 
 def _solution(options: argparse.Namespace) -> int:
-    print(solution(options.exercise, now=options.now))
+    print(_as_commands(repr(solution(options.exercise, now=options.now))))
     return RIGHT
+
+
+def _as_commands(text: str) -> str:
+    """Name this program's commands where a notebook's functions stand."""
+    for call, command in ((r"hint\('(\w+)'\)", r"`hint \1`"),
+                          (r"solution\('(\w+)', now=True\)",
+                           r"`solution \1 --now`"),
+                          (r"seed=(\d+)\.", r"--seed \1")):
+        text = re.sub(call, command, text)
+    return text
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -172,7 +183,8 @@ def _check(options: argparse.Namespace) -> int:
     passed = 0
     for report in _reports(options, names):
         passed += report["verdict"] == "passed"
-        print(json.dumps(report) if options.json else report["text"])
+        print(json.dumps(report) if options.json
+              else _as_commands(report["text"]))
     if not options.json:
         print(f"{passed} of {len(names)} right.")
     return RIGHT if passed == len(names) else WRONG

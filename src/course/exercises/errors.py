@@ -15,8 +15,8 @@ def error_title(error: BaseException) -> str:
     if isinstance(error, MisfitError):
         return str(error)
     name = type(error).__name__
-    text = str(error).strip().splitlines()[0][:160].strip() if (
-        str(error).strip()) else ""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    text = text if len(text) <= 160 else f"{text[:159].rstrip()}…"
     return f"Your function stops with {name}: {text}" if text else (
         f"Your function stops with {name}.")
 

@@ -35,8 +35,15 @@ def about_result(exercise: Exercise, case: Case, found: Answer,
         return _about_array(exercise, case, found, expected)
     facts = []
     for name, mine, right in zip(exercise.names, found, expected):
+        instead = next((other for other, value, theirs in zip(
+            exercise.names, expected, found) if same(mine, value)
+            and (mine.dtype == bool) == (value.dtype == bool)
+            and (mine.size > 1 or same(theirs, right))), "")  # no chance
         if same(mine, right):
             facts.append(f"`{name}` is right.")
+        elif instead:
+            facts.append(f"What stands where `{name}` must stand is "
+                         f"`{instead}`.")
         else:
             facts += [f"`{name}`: {fact}" for fact in _about_array(
                 exercise, case, mine, right)]
@@ -51,7 +58,8 @@ def _about_array(exercise: Exercise, case: Case, found: ndarray,
         return ["Your result holds complex numbers."]
     if expected.dtype.kind == "b":
         return _about_booleans(found, expected)
-    if found.dtype.kind in "iub" and expected.dtype.kind == "f":
+    if found.dtype.kind in "iub" and expected.dtype.kind == "f" and (
+            expected != np.trunc(expected)).any():
         return [f"Your result has the dtype {found.dtype}: fractions are cut "
                 "off. Was the result made with the dtype of an integer?"]
     mine, right = found.astype(float), expected.astype(float)
@@ -81,6 +89,12 @@ def _about_shape(case: Case, found: ndarray,
 
 
 def _about_booleans(found: ndarray, expected: ndarray) -> list[str]:
+    if found.dtype.kind == "f" and np.isneginf(found).any() and (
+            np.isneginf(found) | (found == 0)).all():
+        pattern = " Its pattern is right." if np.array_equal(
+            found == 0, expected) else ""
+        return ["Your result holds 0 and -inf, to be added to scores; "
+                f"booleans are asked for, True = may attend.{pattern}"]
     wrong = found.astype(bool) != expected
     if wrong.all():
         return ["Every entry is the opposite of the right one."]

@@ -50,10 +50,11 @@ def named(exercise: Exercise, mistake_id: str, title: str, effect: str = "",
 def wrong_structure(exercise: Exercise, outcomes: Sequence[Outcome],
                     expected: Sequence[Answer]) -> Result | None:
     """Look for an answer that is not of the form that is asked for."""
-    first = next((n for n, outcome in enumerate(outcomes)
-                  if outcome.kind == "value"), None)
-    if first is None:
+    places = [n for n, outcome in enumerate(outcomes)
+              if outcome.kind == "value"]
+    if not places:
         return None
+    first = next((n for n in places if outcomes[n].value is None), places[0])
     outcome, right = outcomes[first], expected[first]
     raw = outcome.raw
     several = isinstance(raw, tuple | list)
@@ -76,9 +77,10 @@ def wrong_structure(exercise: Exercise, outcomes: Sequence[Outcome],
         return named(exercise, "wrong-structure",
                      "You return a function, not its result.",
                      "Are the parentheses of a call missing?")
+    asked = "An array" if exercise.axes else "A number"
     return named(exercise, "wrong-structure",
                  f"You return a {type(raw).__name__}.",
-                 "An array is asked for.")
+                 f"{asked} is asked for.")
 
 
 def _one_of_several(exercise: Exercise, raw: Sequence[Any],

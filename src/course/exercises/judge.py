@@ -252,9 +252,13 @@ class _Check:
             return Result(exercise.id, "raised", error_title(errors[0]),
                           facts=explain_error(errors[0], self.filename,
                                               self.cases[0]))
-        if all(o.kind == "value" and o.raw is None for o in outcomes):
+        without = [n for n, o in enumerate(outcomes)
+                   if o.kind == "value" and o.raw is None]
+        if without:
+            where = "" if len(without) == len(outcomes) else (
+                f" on the input “{self.cases[without[0]].name}”")
             return general.named(exercise, "returns-none",
-                                 "Your function returns None.")
+                                 f"Your function returns None{where}.")
         if all(o.kind == "value" and o.raw is Ellipsis for o in outcomes):
             return _not_attempted(exercise)
         return None
@@ -269,7 +273,7 @@ class _Check:
             return general.named(
                 exercise, "in-place", "The numbers are right, but your "
                 f"function overwrites its argument `{changed[0]}`.")
-        notes = _notes(outcomes)
+        notes = _notes(outcomes) + self._about_spared()
         if self.precision in ("float16", "bfloat16"):
             notes.append(f"Your result is {self.precision}: right, but to "
                          "about 3 digits only.")
@@ -279,6 +283,18 @@ class _Check:
                          "function. Can you do without?")
         return Result(exercise.id, "passed", "The same as the solution on "
                       f"{len(self.cases)} fresh inputs.", notes=notes)
+
+    def _about_spared(self) -> list[str]:
+        """Remark on an array that the exercise wants done without."""
+        if self.exercise.spared is None:
+            return []
+        shape, what = self.exercise.spared(self.cases[0])
+        line = next((each.line for each in record(
+            self.function, self.given[0], self.left, self.filename)
+            if each.value.shape == shape), None)
+        return [] if line is None else [
+            f"Line {line} holds {what}, {shape}: the numbers are right, but "
+            "the exercise asks to do without that array."]
 
     def _wrong(self, outcomes: Sequence[Outcome],
                right: Sequence[bool]) -> Result:

@@ -28,7 +28,8 @@ class Line:
         """What was done, in words."""
         if self.passed:
             return "✓ done"
-        return f"✗ {self.tries} tries" if self.tries else "○ to do"
+        tries = "1 try" if self.tries == 1 else f"{self.tries} tries"
+        return f"✗ {tries}" if self.tries else "○ to do"
 
 
 class Overview:
@@ -52,6 +53,8 @@ class Overview:
 
     def _summary(self) -> str:
         lines = list(self.lines())
+        if not lines:
+            return f"Chapter {self.chapter} has no exercises."
         done = sum(line.passed for line in lines)
         left = sum(line.minutes for line in lines if not line.passed)
         return (f"{done} of {len(lines)} exercises done; about {left} "

@@ -19,6 +19,11 @@ from course.exercises.stages import Case, Exercise, Mistake
 #: The right answer, and the answers that mistakes lead to.
 Outcomes: TypeAlias = tuple[Any, list[tuple[Mistake, Any]]]
 
+#: The bytes of the units that an answer may be given in.
+_BYTES = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30,
+          "kB (1,000 bytes)": 10**3, "MB (10⁶ bytes)": 10**6,
+          "GB (10⁹ bytes)": 10**9}
+
 _WANTED = {"number": "a number", "shape": "a tuple of whole numbers",
            "numbers": "a list of numbers"}
 
@@ -40,6 +45,7 @@ class Prediction:
         outcomes: Gives the right answer and the wrong ones that have names.
         hints: Three, each saying more than the last.
         digits: Digits after the point that count.
+        unit: "KiB", "MiB" or "GiB", if that is what is asked for.
     """
 
     id: str
@@ -54,6 +60,7 @@ class Prediction:
     outcomes: Callable[[], Outcomes]
     hints: tuple[str, str, str]
     digits: int = 2
+    unit: str = ""
     mistakes: tuple[Mistake, ...] = field(default=(), init=False)
 
     @property
@@ -139,7 +146,8 @@ class Prediction:
     def _facts(self, given: Any, right: Any) -> list[str]:
         if self.form == "number":
             more = "small" if given < float(right) else "large"
-            return [f"{given:g} is too {more}."]
+            return (self._about_unit(given, float(right))
+                    or [f"{given:g} is too {more}."])
         if len(given) != len(right):
             return [f"You gave {len(given)} numbers; the answer has "
                     f"{len(right)}."]
@@ -148,6 +156,19 @@ class Prediction:
         places = [str(place) for place, (a, b) in enumerate(
             zip(given, right)) if a != float(b)]
         return [f"Wrong at place {', '.join(places)}, counted from 0."]
+
+
+    def _about_unit(self, given: float, right: float) -> list[str]:
+        """Recognise the right amount of bytes, counted in another unit."""
+        if not self.unit:
+            return []
+        for unit, size in _BYTES.items():
+            amount = right * _BYTES[self.unit] / size
+            if unit != self.unit and amount >= 1 and (
+                    abs(given - amount) <= max(0.5, 1e-3 * amount)):
+                return [f"{given:g} is the answer in {unit}; asked for are "
+                        f"{self.unit}."]
+        return []
 
 
 def outcomes_of(exercise: Exercise | str, case: Case,

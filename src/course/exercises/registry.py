@@ -1,5 +1,6 @@
 """The exercises by name, and the quizzes by chapter."""
 
+import difflib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -62,8 +63,10 @@ def find(name: str) -> "Task":
     try:
         return _tasks[_aliases.get(name, name)]
     except KeyError:
+        near = difflib.get_close_matches(name, [*_tasks, *_aliases], n=1)
+        meant = f" Is {near[0]!r} meant?" if near else ""
         raise UnknownExerciseError(
-            f"There is no exercise {name!r}. There are: "
+            f"There is no exercise {name!r}.{meant} There are: "
             f"{', '.join(_tasks)}.") from None
 
 

@@ -926,7 +926,8 @@ def attend_in_tiles(query, key, value, block):
     key: (key_len, head_dim), value: (key_len, value_dim).
     block: the number of keys of one tile; the last tile may have fewer.
     Returns (query_len, value_dim): exactly softmax(scores) @ value, with the
-    scores divided by sqrt(head_dim).
+    scores divided by sqrt(head_dim); they may be so large that their
+    exponentials are infinite.
     """
     largest = np.full((len(query), 1), -np.inf)
     total, summed = 0.0, 0.0

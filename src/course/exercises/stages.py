@@ -137,6 +137,8 @@ class Exercise:
             of the case's arguments.
         probe: Further true statements about a wrong function.
         avoid_loops: Whether to remark that it can be done without a loop.
+        spared: Gives the shape of an array, and what it is, that a right
+            program should not need; a remark says where it occurs.
         tiny: A small round case for the page of mistakes.
         tiny_more: Further ones, for mistakes that do not show on the first.
         source: Public report that the exercise was made from.
@@ -165,6 +167,7 @@ class Exercise:
     adapt: Callable[[Any], Callable[..., Any]] | None = None
     probe: Callable[..., list[str]] | None = None
     avoid_loops: bool = False
+    spared: Callable[[Case], tuple[tuple[int, ...], str]] | None = None
     tiny: Callable[[], Case] | None = None
     tiny_more: tuple[Callable[[], Case], ...] = ()
     source: str = ""

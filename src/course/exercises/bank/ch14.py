@@ -1,6 +1,7 @@
 """Exercises of chapter 14: kernels."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -184,9 +185,12 @@ def _of_both(name: str, value: Joined) -> StageFunction:
 
 def _tiled(rng: Generator) -> list[Case]:
     def case(name: str, query_len: int, key_len: int, head_dim: int,
-             value_dim: int, block: int) -> Case:
+             value_dim: int, block: int, level: float = 0.0) -> Case:
         query, key = (rng.normal(size=(length, head_dim)) * 1.5
                       for length in (query_len, key_len))
+        if level:  # every score is near it, and exact in float32 too
+            query, key = query.round(), key.round()
+            query[:, 0], key[:, 0] = 32.0, level * np.sqrt(head_dim) / 32
         return Case(name, {
             "query": query, "key": key,
             "value": rng.normal(size=(key_len, value_dim)), "block": block},
@@ -196,7 +200,8 @@ def _tiled(rng: Generator) -> list[Case]:
     return [case("tiles of 2, the last with one key", 4, 7, 3, 5, 2),
             case("tiles of 3, all whole", 3, 6, 4, 3, 3),
             case("one key in each tile", 5, 5, 5, 5, 1),
-            case("one tile that is not full", 2, 3, 2, 4, 4)]
+            case("one tile that is not full", 2, 3, 2, 4, 4),
+            case("large scores", 3, 5, 4, 2, 2, level=896.0)]
 
 
 def _walked(step: Step) -> dict[str, StageFunction]:
@@ -230,6 +235,10 @@ def _overlapping(s: State) -> Running:
         tile = slice(start, start + s.block + 1)
         running = take_in(running, s.scaled[:, tile], s.value[tile])
     return running
+
+
+def _unshifted(s: State) -> ndarray:
+    return np.exp(s.scaled)
 
 
 def _tiled_mistakes() -> list[Mistake]:
@@ -276,6 +285,13 @@ def _tiled_mistakes() -> list[Mistake]:
                 summed=lambda s: walk(s.scaled, s.value, s.block,
                                       _divided)[2],
                 output=lambda s: s.summed),
+        mistake("tiles-overflow", "exp(score), measured by nothing",
+                "Right for small scores; from about 710 on exp gives inf, and "
+                "inf / inf is NaN.", "What is np.exp(1000)?",
+                "Measured by the largest score so far, no exponential is "
+                "larger than 1.", "powers = np.exp(scores - new)",
+                total=lambda s: _unshifted(s).sum(1, keepdims=True),
+                summed=lambda s: _unshifted(s) @ s.value),
         mistake("tiles-last-only", "the output of the last tile alone",
                 "Each tile replaces what was found before.",
                 "Do you begin anew in every turn of the loop?",
@@ -500,6 +516,14 @@ def _cost_mistakes() -> list[Mistake]:
                 "Without a mask every pair has a score; and a plain product "
                 "computes all of them even with one.", None,
                 lambda s: s.num_heads * s.seq_len**2 * s.itemsize / 2, None),
+        replace(mistake(
+            "costs-memory-of-one-head", "bytes of a single head",
+            "num_heads plays no part in them.",
+            "Do the heads share scores, or a softmax?",
+            f"{heads} {running}", None,
+            lambda s: s.seq_len**2 * s.itemsize,
+            lambda s: 2 * s.seq_len * s.itemsize),
+            same_as="costs-scores-of-one-head"),
         mistake("costs-numbers", "numbers instead of bytes",
                 "itemsize plays no part.",
                 "How many bytes has one number?",
@@ -548,6 +572,12 @@ def _tiny_tiles() -> Case:
         "key": np.array([[2.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0],
                          [4.0, 0.0, 0.0, 0.0]]),
         "value": np.array([[8.0], [0.0], [4.0]]), "block": 2})
+
+
+def _tiny_large_scores() -> Case:
+    case = _tiny_tiles()
+    return Case("the same with scores near 1,000", case.arguments | {
+        "query": case.arguments["query"] * 500})
 
 
 def _tiny_skip() -> Case:
@@ -616,6 +646,10 @@ register(Exercise(
             "output": lambda s: s.summed / s.total},
     cases=_tiled, mistakes=_tiled_mistakes(),
     axes=("query_len", "value_dim"), tiny=_tiny_tiles,
+    tiny_more=(_tiny_large_scores,),
+    spared=lambda case: (
+        (case.dims["query_len"], case.dims["key_len"]),
+        "the scores of all keys"),
     hints=("What must be known of the tiles seen so far, when the next one "
            "comes?",
            "Three things: the largest score, the sum of exponentials and the "
@@ -663,7 +697,7 @@ register(Prediction(
          "tokens in float32 and stores its scores. How many MiB (2²⁰ bytes) "
          "do they take?",
     form="number", placeholder="...  # a whole number", digits=0,
-    solution=solutions.predict_stored_scores,
+    unit="MiB", solution=solutions.predict_stored_scores,
     outcomes=lambda: outcomes_of(
         "attention_costs", Case("", {
             "seq_len": 4096, "embed_dim": 512, "num_heads": 8,

@@ -43,7 +43,7 @@ def _steps(rng: Generator) -> list[Case]:
             "key": rng.normal(size=new) * 1.5,
             "value": rng.normal(size=new)},
             {"batch": batch, "num_heads": num_heads, "length": length,
-             "head_dim": head_dim})
+             "length + 1": length + 1, "head_dim": head_dim})
 
     return [case("all sizes different", 2, 3, 5, 4),
             case("all sizes equal", 3, 3, 3, 3),
@@ -422,6 +422,11 @@ def _repeat_mistakes() -> list[Mistake]:
                 "instead of heads", "Every sequence stands there several "
                 "times.", "Which axis counts heads?",
                 lambda s: np.repeat(s.x, _each(s), 0), axis),
+        mistake("group-flattened", "numbers that were repeated one by one",
+                "The result is one long row.",
+                "Which axis counts heads?",
+                lambda s: np.repeat(s.x, _each(s)),
+                "Without axis=, np.repeat makes one row of all numbers."),
         mistake("group-axis-kept", "an axis of its own for the group",
                 "The axes are (batch, num_key_heads, group, key_len, "
                 "head_dim).", "How many axes must the result have?",
@@ -492,6 +497,14 @@ def _dealt(s: State) -> tuple[ndarray, ...]:
                                  + s.num_key_heads], 1))
 
 
+def _reshaped(s: State) -> tuple[ndarray, ...]:
+    heads = s.num_heads + 2 * s.num_key_heads
+    batch, seq_len, _ = s.packed.shape
+    return tuple(np.split(
+        s.packed.reshape(batch, heads, seq_len, -1),
+        [s.num_heads, s.num_heads + s.num_key_heads], 1))
+
+
 def _unpack_mistakes() -> list[Mistake]:
     fix = "heads[:, :num_heads], heads[:, num_heads:num_heads + num_key_heads]"
     stand = ("All query heads come first, then all key heads, then all value "
@@ -535,6 +548,12 @@ def _unpack_mistakes() -> list[Mistake]:
                 "cards", "Head 0 holds every n-th feature.",
                 "Which of the two new axes changes fastest in memory?",
                 _dealt),
+        mistake("unpack-reshape", "a reshape straight to (batch, heads, "
+                "seq_len, head_dim)", "Each head gets a stretch of tokens "
+                "instead of a stretch of features.",
+                "Which axis must be cut into heads, and where do the heads "
+                "go then?", _reshaped, "reshape never moves a number: cut "
+                "the last axis, then swap the heads with the positions."),
         *(within(each) for each in split_mistakes()
           if each.id in ("split-reshape", "split-no-transpose",
                          "split-interleaved", "split-swap-T-dh")),
@@ -745,7 +764,7 @@ register(Prediction(
          "128, and keeps its cache in bfloat16. How many KiB (2¹⁰ bytes) "
          "does the cache need for one token?",
     form="number", placeholder="...  # a whole number", digits=0,
-    solution=solutions.predict_cache_bytes,
+    unit="KiB", solution=solutions.predict_cache_bytes,
     outcomes=lambda: outcomes_of(
         "cache_bytes", Case("", {
             "num_layers": 32, "num_heads": 32, "num_key_heads": 8,

@@ -705,7 +705,7 @@ register(Prediction(
          "embed_dim 4,096, bfloat16. How many MiB (2²⁰ bytes) does each "
          "process send in the ring all-reduce?",
     form="number", placeholder="...  # a whole number", digits=0,
-    solution=solutions.predict_all_reduce,
+    unit="MiB", solution=solutions.predict_all_reduce,
     outcomes=lambda: outcomes_of(
         "all_reduce_bytes", Case("", {
             "seq_len": 8192, "embed_dim": 4096, "itemsize": 2,
