@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import EngFormatter, LogLocator
 from numpy.typing import ArrayLike
 
 from course.figures.style import COLOURS, HATCH, INK, new_figure
@@ -101,6 +102,8 @@ def lines_against_processes(processes: ArrayLike,
                 marker="o", markersize=4)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(EngFormatter(sep=""))
     ticks = np.asarray(processes)
     ax.set_xticks(ticks, [str(t) for t in ticks])
     ax.minorticks_off()
