@@ -29,6 +29,8 @@ help: ## show what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 book: ready ## build the site, every warning an error
+	@test -d _build/.executed || echo "All chapters are run now: this takes \
+	minutes, and prints nothing."
 	@$(BIN)/jupyter-book build . -W -n --keep-going -q || { \
 	  rm -rf _build/.doctrees; exit 1; }  # or the next run would not warn
 	@echo "The book is built: open $(SITE)/index.html, or make serve."
@@ -88,6 +90,6 @@ ready:
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is not \
 	installed; Python 3.10 or newer is needed (see README.md)"; exit 1; }
 	@$(PYTHON) tools/setup.py $(if $(ALL),--peers)
-	@mkdir -p $(IPYTHONDIR)/profile_default
+	@mkdir -p "$(IPYTHONDIR)/profile_default"
 	@echo "c.IPKernelApp.log_level = 'ERROR'" \
-	  > $(IPYTHONDIR)/profile_default/ipython_kernel_config.py
+	  > "$(IPYTHONDIR)/profile_default/ipython_kernel_config.py"
