@@ -22,6 +22,7 @@ MADE = ["genindex", "py-modindex", "search", "_modules/index",
         "_modules/self_attention/numpy_reference"]
 #: A chapter with formulas, code, figures, quizzes and folded solutions.
 CHAPTER = "chapters/06_masks"
+MATHS = "chapters/17_many_machines"
 #: A chapter with an explorer, and its name.
 EXPLORED = ("chapters/04_softmax_and_scale", "explore-scale")
 
@@ -247,6 +248,18 @@ def test_phone_has_a_menu(opened, rules):
     page.locator(".primary-toggle:visible").first.click()
     menu.get_by_role("link", name="Combining heads").click()
     page.wait_for_url("**/07_combining_heads.html")
+
+
+def test_wide_formulas_begin_at_their_left(opened):
+    page = opened(f"{MATHS}.html", **PHONE)
+    begins, scrolls = page.evaluate("""() => {
+      const boxes = [...document.querySelectorAll('article div.math')];
+      return [boxes.map(box => Math.min(...[...box.children].map(
+                e => e.getBoundingClientRect().left))
+                - box.getBoundingClientRect().left),
+              boxes.filter(e => e.scrollWidth > e.clientWidth).length]}""")
+    assert scrolls
+    assert min(begins) > -1
 
 
 def test_reader_can_choose_the_colours(opened):
