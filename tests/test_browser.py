@@ -22,7 +22,6 @@ MADE = ["genindex", "py-modindex", "search", "_modules/index",
         "_modules/self_attention/numpy_reference"]
 #: A chapter with formulas, code, figures, quizzes and folded solutions.
 CHAPTER = "chapters/06_masks"
-MATHS = "chapters/17_many_machines"
 #: A chapter with an explorer, and its name.
 EXPLORED = ("chapters/04_softmax_and_scale", "explore-scale")
 
@@ -251,7 +250,7 @@ def test_phone_has_a_menu(opened, rules):
 
 
 def test_wide_formulas_begin_at_their_left(opened):
-    page = opened(f"{MATHS}.html", **PHONE)
+    page = opened("chapters/17_many_machines.html", **PHONE)
     begins, scrolls = page.evaluate("""() => {
       const boxes = [...document.querySelectorAll('article div.math')];
       return [boxes.map(box => Math.min(...[...box.children].map(
