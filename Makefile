@@ -21,8 +21,8 @@ export IPYTHONDIR := $(CURDIR)/_build/.ipython
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TORCH_BACKEND
 
-.PHONY: help ready book pdf chromium test serve notebooks picture gpu bench \
-	mutation lint workflows lock newest clean
+.PHONY: help ready book pdf chromium test serve notebooks formulas picture gpu \
+	bench mutation lint workflows lock newest clean
 .DEFAULT_GOAL := help
 
 help: ## show what can be made
@@ -50,6 +50,9 @@ pdf: chromium book ## print the book and the cheat sheet (needs Chromium)
 
 chromium: ready
 	@$(BIN)/python tools/pdf.py --find
+
+formulas: chromium book ## set the site's formulas and keep them (Chromium)
+	@$(BIN)/python tools/formulas.py
 
 picture: ready ## draw the picture of the landing page again
 	@$(BIN)/python tools/picture.py

@@ -21,12 +21,21 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.jinja2glue import BuiltinTemplateLoader
 
+from book_formulas import put_formulas
+
 CARD = "_static/card.png"
 CARD_TEXT = ("One head of attention, drawn from its numbers: queries and keys "
              "give a table of weights, and weights times values the output.")
 TITLE = "Self-Attention, Step by Step"
 LANDING = f"{TITLE}: a course that runs, in NumPy and PyTorch"
 SHORTEST, LONGEST = 50, 200
+# What the theme takes for the colours, and what its later script takes.
+CHOSEN = 'dataset.theme = localStorage.getItem("theme") || "auto";'
+CHOOSE = """dataset.theme =
+      ["dark", "light"].find(
+        (mode) => mode === document.documentElement.dataset.mode)
+      ?? (matchMedia("(prefers-color-scheme: dark)").matches
+          ? "dark" : "light");"""
 
 #: Pages that Sphinx makes, which have no lead of their own.
 MADE = {
@@ -55,7 +64,7 @@ def take_the_pages(app: Sphinx, config: Config) -> None:
     """Write pages through ``Templates``, all anew when this folder changes."""
     config.template_bridge = f"{__name__}.Templates"
     key = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.glob("*.[pj]*")):
         key.update(path.read_bytes())
     config.course_builders = key.hexdigest()
 
@@ -80,7 +89,8 @@ class Templates(BuiltinTemplateLoader):
         page = super().render(template, context)
         if "</head>" not in page or "pagename" not in context:
             return page
-        return introduce(mend_theme(page, context["pagename"]), context)
+        page = mend_theme(page, context["pagename"])
+        return introduce(put_formulas(page, context), context)
 
 
 # --- what a page says of itself ----------------------------------------------
@@ -195,7 +205,10 @@ def mend_theme(page: str, pagename: str) -> str:
     * An icon is no word: it is hidden from screen readers.
     * The title above the navigation lies in no landmark (axe: region).
     * The viewport is declared three times.
+    * On a first visit no colours are chosen until a script at the page's end
+      has run: code is black, and then the whole page is styled again.
     """
+    page = page.replace(CHOSEN, CHOOSE, 1)
     page = re.sub(r'\s*<script[^>]*scripts/fontawesome\.js[^>]*></script>', "",
                   page)
     if pagename != "search":

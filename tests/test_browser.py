@@ -22,6 +22,8 @@ MADE = ["genindex", "py-modindex", "search", "_modules/index",
         "_modules/self_attention/numpy_reference"]
 #: A chapter with formulas, code, figures, quizzes and folded solutions.
 CHAPTER = "chapters/06_masks"
+#: The one with formulas in its first lines.
+FORMULAS = "chapters/04_softmax_and_scale"
 #: A chapter with an explorer, and its name.
 EXPLORED = ("chapters/04_softmax_and_scale", "explore-scale")
 
@@ -32,8 +34,7 @@ HEAVIEST_BESIDE = 700_000
 DESK = {"viewport": {"width": 1280, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 
-READY = """() => document.fonts.ready.then(
-  () => window.MathJax && MathJax.startup && MathJax.startup.promise)"""
+READY = "() => document.fonts.ready"
 # What sticks out of the window, unless it scrolls in a box of its own.
 STICKS_OUT = """() => [...document.querySelectorAll('article *')].filter(
   e => e.getBoundingClientRect().right > innerWidth + 1
@@ -212,6 +213,25 @@ def test_formulas_have_the_colour_of_their_text(scheme, opened):
                 === getComputedStyle(e.closest('.math').parentNode).color)""")
 
 
+def test_formulas_move_nothing(opened):
+    """What a link names stays where it is, and the page is still."""
+    page = opened(f"{FORMULAS}.html#summary")
+    where = page.locator("#summary h2")
+    first = where.bounding_box()["y"]
+    assert 0 <= first < DESK["viewport"]["height"]
+    page.wait_for_load_state("networkidle")
+    assert abs(where.bounding_box()["y"] - first) <= 2
+    page = opened(f"{FORMULAS}.html")
+    page.wait_for_load_state("networkidle")
+    moved = page.evaluate("""() => new Promise(tell => {
+      let sum = 0;
+      new PerformanceObserver(found => {
+        for (const shift of found.getEntries()) sum += shift.value;
+      }).observe({type: 'layout-shift', buffered: true});
+      setTimeout(() => tell(sum), 500); })""")
+    assert moved < 0.1  # what readers are said not to notice
+
+
 # --- finding one's way -------------------------------------------------------
 
 def test_search_finds_the_chapter(opened):
@@ -340,6 +360,8 @@ def test_page_can_be_read_without_scripts(browser, address):
     assert page.locator("article h1").is_visible()
     assert page.locator("article .cell_input").first.is_visible()
     assert page.locator("article img").first.is_visible()
+    assert page.locator("article mjx-math").first.is_visible()
+    assert page.evaluate(UNSET_MATH) == 0
     # The icons are letters of a font.
     assert page.evaluate("""() => document.fonts.load(
       '900 16px "Font Awesome 6 Free"', '\\uf0c9')

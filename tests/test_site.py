@@ -34,7 +34,7 @@ from book_repository import (  # noqa: E402
     find_repository,
     find_site,
 )
-from book_weight import looks_the_same, repaint  # noqa: E402
+from book_weight import PLAIN, WORD, looks_the_same, repaint  # noqa: E402
 
 
 def pages_in(node):
@@ -152,6 +152,8 @@ def test_theme_is_mended(name, site):
     assert "fontawesome" not in scripts
     assert ("searchindex" in scripts) == (name == "search")
     assert len(page.find_all("meta", {"name": "viewport"})) == 1
+    assert 'getItem("theme")' not in str(page.head)
+    assert "prefers-color-scheme" in str(page.head)
     assert page.select_one("#pst-primary-sidebar")["role"] == "region"
     icons = page.select(".fa-solid")
     assert icons
@@ -330,13 +332,27 @@ def test_no_style_sheet_names_another_host(site):
 
 
 def test_mathjax_is_our_own(site):
-    scripts = [tag["src"] for tag in
-               soup(site / f"{NOTEBOOKS[0]}.html").find_all("script", src=True)
-               if "mathjax" in tag["src"]]
-    assert len(scripts) == 1
-    assert (site / "chapters" / urlsplit(scripts[0]).path).exists()
-    for name in ("LICENSE", "output/chtml/fonts/woff-v2"):
+    for name in ("LICENSE", "tex-mml-chtml.js", "output/chtml/fonts/woff-v2"):
         assert (site / "mathjax" / name).exists()
+
+
+def test_words_without_colour_are_those_without_an_element(site):
+    """The names of the kinds of words are those of the code's style."""
+    sheet = (site / "_static" / "pygments.css").read_text("utf8")
+    for theme in ("light", "dark"):
+        own = dict(re.findall(
+            rf'html\[data-theme="{theme}"\] \.highlight \.(\w+) '
+            r"\{ color: (#\w+) \}", sheet))
+        text = re.search(rf'html\[data-theme="{theme}"\] \.highlight '
+                         r"\{ .*color: (#\w+) \}", sheet)[1]
+        assert {kind for kind in own if own[kind] == text} == set(PLAIN)
+    code = ('<pre><span></span><span class="n">x</span>'
+            '<span class="o">.</span><span class="n">T</span> '
+            '<span class="o">@</span> <span class="nb">len</span></pre>')
+    assert WORD.sub(r"\1\2", code) == (
+        '<pre>x.T <span class="o">@</span> <span class="nb">len</span></pre>')
+    blank = "<pre><span></span>\nx</pre>"  # or the empty line is lost
+    assert WORD.sub(r"\1\2", blank) == blank
 
 
 def test_scripts_are_not_repeated(page):

@@ -4,8 +4,9 @@ Usage: python tools/pdf.py [--find]
 
 The pages of the built site are put one behind the other into a single one:
 names and links get the page's name in front, hints and solutions are opened,
-scripts are left out. Chromium prints it when every formula is set, with tags
-for screen readers and an outline. With ``--find`` only Chromium is looked
+scripts are left out. Chromium prints it when every formula is set (those that
+the site has not set yet, MathJax sets here), with tags for screen readers and
+an outline. With ``--find`` only Chromium is looked
 for.
 """
 
@@ -73,7 +74,7 @@ const measure = () => {{
       !image.naturalWidth).map((image) => image.src),
   }};
 }};
-const label = (item) => {{  // a formula is one thing to a screen reader
+const label = (item) => {{  // as label() below
   item.typesetRoot.querySelector("mjx-assistive-mml")?.remove();
   item.typesetRoot.setAttribute("role", "img");
   item.typesetRoot.setAttribute("aria-label", item.math.trim());
@@ -162,6 +163,8 @@ def printed(name: str, pages: list[str], site: Path = SITE) -> Tag:
         tag.decompose()
     for tag in article.select("details"):
         tag["open"] = ""
+    for tag in article.select("mjx-container"):
+        label(tag)
     for tag in article.select("pre span"):
         if not set(tag.get("class", [])) & COLOURED:
             tag.unwrap()  # each would be an element of the PDF's structure
@@ -181,6 +184,16 @@ def printed(name: str, pages: list[str], site: Path = SITE) -> Tag:
     article["class"] = "page"
     article["id"] = prefix(name)
     return article
+
+
+def label(formula: Tag) -> None:
+    """Let a formula be one thing to a screen reader: its text."""
+    text = formula.select_one("mjx-assistive-mml")
+    assert text is not None
+    assert text.math is not None
+    formula["role"] = "img"
+    formula["aria-label"] = str(text.math["alttext"])
+    text.decompose()
 
 
 def refer(tag: Tag, attribute: str, name: str, pages: list[str]) -> None:
@@ -330,6 +343,30 @@ def print_page(page: str, path: Path, chromium: str,
     Raises:
         RuntimeError: The browser failed, or a formula or image did.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = visit(page, chromium, site, f"--print-to-pdf={path}",
+                 "--no-pdf-header-footer", "--generate-pdf-document-outline")
+    report = Report(**kept)
+    if not kept or report.wrong or report.missing or report.failure:
+        raise RuntimeError(f"{path.name}: {report}")
+    if not path.exists():
+        raise RuntimeError(f"{path.name}: Chromium printed nothing")
+    return report
+
+
+def visit(page: str, chromium: str, site: Path, *options: str
+          ) -> dict[str, Any]:
+    """Open a page in Chromium, and give what it reports.
+
+    Args:
+        page: The page, in HTML; it posts its report to ``/typeset``.
+        chromium: The browser.
+        site: What the page's styles, images and formulas come from.
+        options: What the browser is to do with the page.
+
+    Raises:
+        RuntimeError: The browser failed.
+    """
     kept: dict[str, Any] = {}
     handler = type("Printing", (Handler,), {
         "page": page, "done": threading.Event(), "report": kept})
@@ -337,32 +374,27 @@ def print_page(page: str, path: Path, chromium: str,
         ("127.0.0.1", 0), functools.partial(handler, directory=str(site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        run_chromium(f"http://127.0.0.1:{server.server_port}/", path,
-                     chromium)
+        run_chromium(f"http://127.0.0.1:{server.server_port}/", chromium,
+                     *options)
     finally:
         handler.done.set()  # type: ignore[attr-defined]
         server.shutdown()
         server.server_close()
-    report = Report(**kept)
-    if not kept or report.wrong or report.missing or report.failure:
-        raise RuntimeError(f"{path.name}: {report}")
-    return report
+    return kept
 
 
-def run_chromium(address: str, path: Path, chromium: str) -> None:
-    """Let Chromium print an address."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def run_chromium(address: str, chromium: str, *options: str) -> None:
+    """Let Chromium open an address, without a window."""
     with tempfile.TemporaryDirectory() as profile:
         command = [chromium, "--headless", "--disable-gpu", "--no-first-run",
-                   f"--user-data-dir={profile}", "--no-pdf-header-footer",
-                   "--generate-pdf-document-outline", "--disable-extensions",
-                   f"--print-to-pdf={path}", address]
+                   f"--user-data-dir={profile}", "--disable-extensions",
+                   *options, address]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             command.insert(1, "--no-sandbox")  # root has no sandbox
         done = subprocess.run(command, capture_output=True, text=True,
                               timeout=PATIENCE)
-    if done.returncode or not path.exists():
-        raise RuntimeError(f"Chromium could not print: {done.stderr[-500:]}")
+    if done.returncode:
+        raise RuntimeError(f"Chromium failed: {done.stderr[-500:]}")
 
 
 def page_sizes(path: Path) -> list[tuple[float, float]]:
