@@ -18,6 +18,7 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.util.docutils import SphinxDirective
 
 #: The page with the entries, and the pages whose first uses lead there.
 GLOSSARY = "chapters/glossary"
@@ -40,18 +41,35 @@ class Entry:
         term: The word.
         id: Where its entry stands on the page of the glossary.
         meaning: Its meaning, in HTML.
+        chinese: The Chinese term.
     """
 
     term: str
     id: str
     meaning: str
+    chinese: str = ""
+
+
+class chinese_list(nodes.General, nodes.Element):  # noqa: N801  as docutils
+    """The place of the list from Chinese to English."""
+
+
+class ChineseDirective(SphinxDirective):
+    """Ask for the list from Chinese to English."""
+
+    def run(self) -> list[nodes.Node]:
+        """Give the place of the list."""
+        return [chinese_list()]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
+    app.add_node(chinese_list)
+    app.add_directive("glossary-chinese", ChineseDirective)
     app.connect("env-before-read-docs", note_change)
     app.connect("env-updated", write_again)
     app.connect("doctree-resolved", link_first_uses)
+    app.connect("doctree-resolved", list_chinese)
     app.connect("html-page-context", show_meanings, priority=950)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -92,7 +110,27 @@ def entries(page: nodes.document) -> Iterable[Entry]:
         chinese = more.astext().partition("·")[0].strip()
         yield Entry(term.astext(), term["ids"][0],
                     f"{escape(meaning.astext())} "
-                    f'<span lang="zh-Hans">{escape(chinese)}</span>')
+                    f'<span lang="zh-Hans">{escape(chinese)}</span>',
+                    chinese)
+
+
+def list_chinese(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Write the list from Chinese to English where it was asked for.
+
+    The order of the characters' numbers is that of their radicals and
+    strokes, as in a dictionary.
+    """
+    for place in list(doctree.findall(chinese_list)):
+        found = sorted((entry.chinese, entry.id, entry.term)
+                       for entry in entries(doctree)
+                       if entry.chinese != entry.term)
+        lines = "".join(
+            f'<li><span lang="zh-Hans">{escape(chinese)}</span> '
+            f'<a href="#{name}">{escape(term)}</a></li>\n'
+            for chinese, name, term in found)
+        place.replace_self(nodes.raw(
+            "", f'<ul class="glossary-chinese">\n{lines}</ul>',
+            format="html"))
 
 
 def normal(words: str) -> str:
