@@ -112,8 +112,9 @@ def offer(site: Path) -> None:
     lines = [f'<li><a href="../downloads/{name}" download>{what}</a> '
              f"({Path(name).suffix[1:].upper()}, "
              f"{size(site / 'downloads' / name)})</li>"
-             for name, what in OFFERED.items()
-             if (site / "downloads" / name).exists()]
+             if (site / "downloads" / name).exists() else
+             f"<li>{what}: not in this copy of the site</li>"
+             for name, what in OFFERED.items()]
     text = page.read_text(encoding="utf-8")
     new = PLACE.sub(rf"\g<1><ul>{''.join(lines)}</ul>\g<2>", text)
     if new != text:

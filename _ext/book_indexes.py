@@ -14,6 +14,8 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 FIGURES, EXERCISES = "figures", "exercises"
+#: The chapters, and the page that says how to run one.
+CHAPTER, HOW = re.compile(r"chapters/\d\d_"), "chapters/take_away"
 #: Pages that may hold a list.
 INDEX = re.compile(r"/index_of_\w+$")
 # The first sentence ends here, though not within "Fig. 3" or "e.g. this".
@@ -41,6 +43,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("env-before-read-docs", note_reading)
     app.connect("env-updated", write_again)
     app.connect("doctree-resolved", fill_lists)
+    app.connect("doctree-resolved", say_where_to_run)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -66,6 +69,25 @@ def fill_lists(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     make = {FIGURES: list_figures, EXERCISES: list_exercises}
     for place in list(doctree.findall(index_list)):
         place.replace_self(make[place["kind"]](app, docname))
+
+
+def say_where_to_run(app: Sphinx, doctree: nodes.document,
+                     docname: str) -> None:
+    """Say above a chapter's exercises where a reader of the page runs them.
+
+    Who has the notebook open need not be told, so it stands on the page only.
+    """
+    if app.builder.format != "html" or not CHAPTER.match(docname):
+        return
+    for section in doctree.findall(nodes.section):
+        if section[0].astext() != "Exercises" or HOW not in app.env.found_docs:
+            continue
+        way = link(app, docname, HOW, "run-a-chapter", nodes.Text(
+            "on your machine, on Binder or in Colab"))
+        section.insert(1, nodes.paragraph(
+            "", "", nodes.Text("This page cannot run what you write. Do the "
+                               "exercises in the notebook of this chapter: "),
+            way, nodes.Text("."), classes=["where-to-run"]))
 
 
 def pages(env: BuildEnvironment, page: str) -> Iterator[str]:

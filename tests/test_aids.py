@@ -122,6 +122,21 @@ def test_terms_are_found_as_they_are_written():
     assert "".join(piece.astext() for piece in pieces).endswith("and masks.")
 
 
+def test_glossary_goes_from_chinese_to_english():
+    page = soup("chapters/glossary")
+    lines = {link.get_text(): (line.find("span").get_text(), link["href"])
+             for line in page.select("ul.glossary-chinese > li")
+             for link in line.select("a")}
+    chinese = {term: more.partition(" · ")[0] for term, _, more in WORDS}
+    assert set(lines) == {term for term, word in chinese.items()
+                          if word != term}
+    for term, (word, address) in lines.items():
+        assert word == chinese[term]
+        assert page.find(id=address[1:]).get_text(strip=True).startswith(term)
+    words = [word for word, _ in lines.values()]
+    assert words == sorted(words)
+
+
 def test_search_does_not_index_the_meanings():
     text = (SITE / "searchindex.js").read_text("utf8")
     index = json.loads(text.removeprefix("Search.setIndex(").rstrip(");\n"))
@@ -455,11 +470,14 @@ def test_site_offers_the_bundle_and_only_what_is_there(tmp_path):
     page.write_text('<p>a</p><div id="course-downloads"></div><p>b</p>')
     book_downloads.offer(tmp_path)
     assert "<a " not in page.read_text()
+    assert page.read_text().count("not in this copy") == len(
+        book_downloads.OFFERED)
     (tmp_path / "downloads" / book_downloads.SHEET).write_bytes(b"x" * 2500)
     book_downloads.offer(tmp_path)
     book_downloads.offer(tmp_path)
     text = page.read_text()
     assert text.count("<a ") == 1
+    assert text.count("not in this copy") == len(book_downloads.OFFERED) - 1
     assert "(PDF, 2 kB)" in text
     assert text.endswith("<p>b</p>")
 
@@ -704,6 +722,15 @@ def test_new_pages_are_in_the_contents():
     assert pages >= {f"chapters/{name}" for name in (
         "glossary", "cheat_sheet", "index_of_figures", "index_of_exercises",
         "take_away", "changes")}
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_page_says_where_its_exercises_are_run(path):
+    exercises = soup(f"chapters/{path.stem}").find(id="exercises")
+    link = exercises.select_one("p.where-to-run a")
+    assert link["href"] == "take_away.html#run-a-chapter"
+    # Who has opened the notebook is there already.
+    assert "run-a-chapter" not in path.read_text("utf8")
 
 
 @pytest.mark.parametrize("name", ["chapters/glossary", "chapters/06_masks"])
