@@ -36,3 +36,28 @@
     }
   });
 })();
+
+/* Explorers: say which keys move them, and show beside a slider where it
+   stands. The words are those that a screen reader hears from the slider. */
+document.addEventListener("DOMContentLoaded", () => {
+  for (const explorer of document.querySelectorAll("figure.explorer")) {
+    const keys = document.createElement("p");
+    keys.className = "explorer-keys";
+    keys.textContent = "With the keyboard: Tab goes from one control to the "
+      + "next, the arrow keys change it"
+      + (explorer.querySelector("button") ? ", Enter presses a button." : ".");
+    explorer.querySelector("figcaption")?.after(keys);
+    for (const slider of explorer.querySelectorAll("input[type=range]")) {
+      const value = document.createElement("span");
+      value.className = "explorer-value";
+      value.ariaHidden = "true";
+      slider.after(value);
+      const show = () => {
+        value.textContent = slider.getAttribute("aria-valuetext");
+      };
+      new MutationObserver(show).observe(
+        slider, { attributeFilter: ["aria-valuetext"] });
+      show();
+    }
+  }
+});
