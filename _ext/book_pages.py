@@ -213,8 +213,8 @@ def mend_theme(page: str, pagename: str) -> str:
                   page)
     if pagename != "search":
         page = re.sub(r'\s*<script src="[^"]*(?:_static/searchtools|'
-                      r'_static/language_data|searchindex)\.js[^"]*"></script>',
-                      "", page)
+                      r'_static/language_data|_static/course_search|'
+                      r'searchindex)\.js[^"]*"></script>', "", page)
     page = re.sub(r'<(i|span) class="([^"]*\bfa-solid\b[^"]*)"(?! aria)',
                   r'<\1 aria-hidden="true" class="\2"', page)
     page = page.replace('<div id="pst-primary-sidebar"',

@@ -7,7 +7,7 @@ here also says that no page asks for anything above it.
 import functools
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
@@ -246,6 +246,98 @@ def test_search_finds_the_chapter(opened):
     assert "Masks" in page.locator("article h1").inner_text()
 
 
+# What a reader asks, and where the answer is; it must be among the first.
+ASKED = {
+    "my softmax row is all NaN": "chapters/06_masks.html#a-query-that-may-att",
+    "what does True mean in a mask": "chapters/conventions.html#masks",
+    "112 divided by 8": "chapters/02_scoring_one_word.html#step-3",
+    "112": "chapters/02_scoring_one_word.html#step-2",
+    "KV cache memory per token": "chapters/16_decoding.html#bytes-for-each-t",
+    "GQA": "chapters/glossary.html#term-grouped-query-attention",
+    "exercise causal mask": "chapters/06_masks.html#ex-causal-mask",
+    "how is my answer checked?": "chapters/take_away.html#run-a-chapter-chec",
+    "多头": "chapters/glossary.html#term-multi-head-attention",
+    "查询": "chapters/glossary.html#term-query",
+}
+FIRST = 6
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_search_leads_to_the_section_that_answers(asked, opened):
+    page = opened("search.html?" + urlencode({"q": asked}))
+    page.wait_for_function("/place/.test(document.querySelector("
+                           "'#search-results .search-summary')?.innerText)")
+    found = [link.get_attribute("href") for link in
+             page.locator("#search-results li a").all()]
+    assert any(address.startswith(ASKED[asked])
+               for address in found[:FIRST]), found
+    assert len(found) == len(set(found)) <= 20
+    # Words that say nothing of the matter are not marked in "small".
+    page.locator("#search-results li a").first.click()
+    page.wait_for_url("**/chapters/**")
+    assert page.locator("article .highlighted", has_text=re.compile(
+        "^(my|is|all|in|a|by)$", re.IGNORECASE)).count() == 0
+
+
+def test_search_says_when_it_finds_nothing(opened):
+    page = opened("search.html?q=zzqxyv")
+    page.wait_for_function("/Nothing was found/.test(document.querySelector("
+                           "'#search-results .search-summary')?.innerText)")
+    assert page.locator("#search-results li").count() == 0
+
+
+def test_search_without_the_pages_lists_what_sphinx_finds(opened):
+    page = opened("intro.html")
+    page.route("**/chapters/*.html", lambda route: route.fulfill(
+        body="", content_type="text/html"))
+    page.evaluate("location.href = 'search.html?q=padding+mask'")
+    page.wait_for_selector("#search-results li a:text('6. Masks')")
+
+
+@pytest.mark.parametrize("window", [DESK, PHONE], ids=["desk", "phone"])
+def test_lens_does_not_hide_what_is_typed(window, opened):
+    page = opened("search.html?q=mask", **window)
+    form = page.locator("form.bd-search:visible").first
+    lens = form.locator("i, svg").first.bounding_box()
+    field = form.locator("input").first
+    room = field.evaluate("e => parseFloat(getComputedStyle(e).paddingLeft)")
+    assert lens["x"] + lens["width"] <= field.bounding_box()["x"] + room
+
+
+def test_search_leaves_the_lists_beside_the_text_alone(opened):
+    page = opened("search.html?q=masks")
+    page.wait_for_selector("#search-results li a")
+    page.locator("#search-results li a", has_text="6. Masks").first.click()
+    page.wait_for_selector(".bd-sidebar-primary .highlighted")
+    assert page.evaluate("""() => [...document.querySelectorAll(
+      '.bd-sidebar-primary .highlighted')].every(e => getComputedStyle(
+        e).backgroundColor === 'rgba(0, 0, 0, 0)')""")
+
+
+def test_landing_page_says_at_once_for_whom_how_long_and_where_to_begin(
+        opened):
+    page = opened("intro.html")
+    height = page.viewport_size["height"]
+    for words in ("For", "Time:", "To read"):
+        box = page.locator("article strong", has_text=words).first
+        assert box.bounding_box()["y"] < height, words
+    for name in ("Start with chapter 1", "I have a question"):
+        assert page.get_by_role("link", name=name
+                                ).first.bounding_box()["y"] < height
+
+
+def test_phone_keeps_the_first_column_of_a_wide_table(opened):
+    page = opened("chapters/conventions.html", **PHONE)
+    box = page.locator(".pst-scrollable-table-container", has=page.locator(
+        "th", has_text="True in a boolean mask")).first
+    name = box.locator("tbody tr td").first
+    before = name.bounding_box()
+    assert before["width"] < 0.5 * page.viewport_size["width"]
+    box.evaluate("e => { e.scrollLeft = 60; }")
+    assert box.evaluate("e => e.scrollLeft") > 0
+    assert name.bounding_box()["x"] == pytest.approx(before["x"], abs=1)
+
+
 def test_chapter_can_be_searched_for_from_any_page(opened):
     page = opened(f"{PAGES[1]}.html")
     page.keyboard.press("Control+k")
@@ -342,6 +434,23 @@ def test_explorer_answers_in_its_chapter(opened):
     explorer.locator("input[type=range], button, input").first.focus()
     page.keyboard.press("End")
     assert explorer.locator("output").inner_text() != before
+
+
+def test_explorer_says_its_keys_and_where_its_slider_stands(opened):
+    chapter, name = EXPLORED
+    page = opened(f"{chapter}.html")
+    explorer = page.locator(f"#{name}")
+    assert "arrow keys" in explorer.locator(".explorer-keys").inner_text()
+    slider = explorer.locator("input[type=range]")
+    value = explorer.locator(".explorer-value")
+    first = value.inner_text()
+    assert first == slider.get_attribute("aria-valuetext")
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function(
+        "old => document.querySelector('.explorer-value').textContent !== old",
+        arg=first)
+    assert value.inner_text() == slider.get_attribute("aria-valuetext")
 
 
 def test_solution_opens_by_keyboard(opened):

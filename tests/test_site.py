@@ -151,6 +151,7 @@ def test_theme_is_mended(name, site):
     scripts = " ".join(tag["src"] for tag in page.find_all("script", src=True))
     assert "fontawesome" not in scripts
     assert ("searchindex" in scripts) == (name == "search")
+    assert ("course_search" in scripts) == (name == "search")
     assert len(page.find_all("meta", {"name": "viewport"})) == 1
     assert 'getItem("theme")' not in str(page.head)
     assert "prefers-color-scheme" in str(page.head)
