@@ -89,7 +89,7 @@ document.addEventListener("DOMContentLoaded", () => {
   // --- the places ---------------------------------------------------------
 
   const plain = (text) => text
-    .replace(/\\[()]/g, "").replace(/\\(text|math[a-z]+)\b/g, "")
+    .replace(/\\[()[\]]/g, "").replace(/\\(text|math[a-z]+)\b/g, "")
     .replace(/\\([a-z]+)/gi, (_, name) => SIGNS[name] ?? name)
     .replace(/\s+/g, " ").trim();
 
@@ -201,6 +201,9 @@ document.addEventListener("DOMContentLoaded", () => {
     value *= (had / whole) ** 2;
     if (FRAME.test(place.title)) value *= 0.6;
     if (tasks && place.id.startsWith("ex-")) value *= 2;
+    if (words.some(({ alone }) => alone) && place.page.endsWith("/glossary")) {
+      value *= 2;
+    }
     return { ...place, value: value * after(place.page) };
   };
 
