@@ -29,6 +29,20 @@ CARD_TEXT = ("One head of attention, drawn from its numbers: queries and keys "
 TITLE = "Self-Attention, Step by Step"
 LANDING = f"{TITLE}: a course that runs, in NumPy and PyTorch"
 SHORTEST, LONGEST = 50, 200
+# The scripts of the buttons that copy code, and what starts them later.
+COPIERS = re.compile(r'\s*<script src="([^"]*_static/(?:clipboard\.min|'
+                     r'copybutton)\.js[^"]*)"></script>')
+LATER = """<script>
+      addEventListener("load", () => setTimeout(() => {{
+        for (const source of {sources}) {{
+          const script = document.createElement("script");
+          script.src = source;
+          script.async = false;
+          document.head.append(script);
+        }}
+      }}));
+    </script>
+  </head>"""
 # What the theme takes for the colours, and what its later script takes.
 CHOSEN = 'dataset.theme = localStorage.getItem("theme") || "auto";'
 CHOOSE = """dataset.theme =
@@ -207,8 +221,10 @@ def mend_theme(page: str, pagename: str) -> str:
     * The viewport is declared three times.
     * On a first visit no colours are chosen until a script at the page's end
       has run: code is black, and then the whole page is styled again.
+    * Hundreds of buttons that copy code are made before a page is loaded.
+      They are not needed to read, and come right after.
     """
-    page = page.replace(CHOSEN, CHOOSE, 1)
+    page = put_off(page.replace(CHOSEN, CHOOSE, 1))
     page = re.sub(r'\s*<script[^>]*scripts/fontawesome\.js[^>]*></script>', "",
                   page)
     if pagename != "search":
@@ -223,3 +239,14 @@ def mend_theme(page: str, pagename: str) -> str:
     first, found, rest = page.partition('<meta name="viewport"')
     rest = re.sub(r'\s*<meta name="viewport"[^>]*>', "", rest)
     return first + found + rest
+
+
+def put_off(page: str) -> str:
+    """Fetch the scripts of the copy buttons early, and run them late."""
+    sources = COPIERS.findall(page)
+    if not sources:
+        return page
+    early = "".join(f'  <link rel="preload" as="script" href="{source}" />\n'
+                    for source in sources)
+    return COPIERS.sub("", page).replace(
+        "</head>", early + "  " + LATER.format(sources=sources), 1)

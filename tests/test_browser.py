@@ -453,6 +453,17 @@ def test_explorer_says_its_keys_and_where_its_slider_stands(opened):
     assert value.inner_text() == slider.get_attribute("aria-valuetext")
 
 
+def test_code_can_be_copied(opened):
+    page = opened(f"{CHAPTER}.html")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    code = page.locator("article .cell_input .highlight").first
+    code.hover()
+    code.locator("button.copybtn").click()
+    page.wait_for_selector(".copybtn.success")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.strip() == code.locator("pre").inner_text().strip()
+
+
 def test_solution_opens_by_keyboard(opened):
     page = opened(f"{CHAPTER}.html")
     folded = page.locator("article details").first

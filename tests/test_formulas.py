@@ -72,6 +72,17 @@ def test_every_sign_has_its_rule_and_its_font(site):
     assert all((site / "mathjax" / font).exists() for font in fonts)
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_fonts_come_early_where_there_are_many_formulas(name, site):
+    page = soup(site / f"{name}.html")
+    early = [link["href"] for link in page.select('link[as="font"]')]
+    many = len(page.select(".math")) >= book_formulas.MANY
+    assert len(early) == many * len(book_formulas.DRAWN_WITH)
+    rules = formulas.STYLES.read_text("utf8")
+    for font in early:  # at the very address that the rules have
+        assert f'url("{font.partition("mathjax/")[2]}")' in rules
+
+
 def test_page_with_a_formula_that_is_not_kept_is_left_to_mathjax():
     put = functools.partial(book_formulas.put_formulas, context={
         "pathto": lambda path, resource: f"../{path}"})

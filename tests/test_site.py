@@ -153,6 +153,8 @@ def test_theme_is_mended(name, site):
     assert ("searchindex" in scripts) == (name == "search")
     assert ("course_search" in scripts) == (name == "search")
     assert len(page.find_all("meta", {"name": "viewport"})) == 1
+    assert "copybutton" not in scripts  # they come after all else
+    assert len(page.select('link[as="script"][href*="copybutton.js"]')) == 1
     assert 'getItem("theme")' not in str(page.head)
     assert "prefers-color-scheme" in str(page.head)
     assert page.select_one("#pst-primary-sidebar")["role"] == "region"
