@@ -172,9 +172,12 @@ def test_whether_there_is_a_mask_is_said_by_name():
 def test_half_precision_is_multiplied_where_it_can_be(monkeypatch, native):
     monkeypatch.setattr(torch_fused, "NATIVE_HALF", {torch.bfloat16: native})
     linear = torch.nn.Linear(3, 5, dtype=torch.bfloat16)
-    product = torch_fused._multiply(torch.ones(2, 3, dtype=torch.bfloat16),
-                                    linear)
+    x = torch.ones(2, 3, dtype=torch.bfloat16)
+    product = torch_fused._multiply(x, linear, x)
     assert product.dtype == (torch.bfloat16 if native else torch.float32)
+    if not native:  # what came out of it goes on in float32
+        product = torch_fused._multiply(x.float(), linear, x)
+        assert product.dtype == torch.float32
 
 
 def test_which_kernels_may_run_on_a_processor():

@@ -23,7 +23,7 @@ from jaxtyping import TypeCheckError, jaxtyped
 _PARAMETER = re.compile(r"typechecking parameter '(\w+)'")
 _AXES = re.compile(r"axis annotation are as follows\.\s*\n(.*)", re.DOTALL)
 _REMEMBERED = 4096  # calls for each function
-_PLAIN = (int, float, str, bool, type(None))
+_PLAIN = frozenset((int, float, str, bool, type(None)))
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -94,15 +94,16 @@ def _sizes_of_self(signature: inspect.Signature) -> tuple[str, ...]:
 def _outline(args: tuple[Any, ...], kwargs: Mapping[str, Any],
              sizes: tuple[str, ...]) -> tuple[Any, ...] | None:
     """Say all that a check depends on, or None where that is not known."""
-    outline: list[Any] = []
-    for name, value in (*enumerate(args), *kwargs.items()):
+    outline: list[Any] = [*kwargs]
+    for value in (*args, *kwargs.values()):
         kind = type(value)
+        outline.append(kind)
         if kind in _PLAIN:
-            outline.append((name, kind, value))
-        elif name == 0 and sizes:
-            outline.append((kind, *(getattr(value, s, None) for s in sizes)))
-        elif isinstance(getattr(value, "shape", None), tuple):
-            outline.append((name, kind, value.dtype, value.shape))
+            outline.append(value)
+        elif sizes and args and value is args[0]:
+            outline += [getattr(value, size, None) for size in sizes]
+        elif isinstance(shape := getattr(value, "shape", None), tuple):
+            outline += (value.dtype, shape)
         else:
             return None
     return tuple(outline)

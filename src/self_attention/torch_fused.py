@@ -28,7 +28,6 @@ Vaswani et al., "Attention Is All You Need" (2017), arXiv:1706.03762.
 Dao et al., "FlashAttention" (2022), arXiv:2205.14135.
 """
 
-import functools
 import inspect
 from collections.abc import Mapping
 
@@ -177,14 +176,12 @@ def _kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
             scale: float, is_causal: bool) -> Tensor:
     if key.shape[-2] == 0:  # no kernel promises what the average of none is
         return query @ key.mT @ value
-    run = functools.partial(
-        F.scaled_dot_product_attention, query, key, value, attn_mask=mask,
-        scale=scale, is_causal=is_causal)
+    how = {"attn_mask": mask, "is_causal": is_causal, "scale": scale}
     if query.device.type != "cuda" or not _CAN_ORDER:
-        return run()
+        return F.scaled_dot_product_attention(query, key, value, **how)
     kernels = kernels_for(query, is_masked=mask is not None)
     with sdpa_kernel(kernels, set_priority=True):
-        return run()
+        return F.scaled_dot_product_attention(query, key, value, **how)
 
 
 def _spans(query: Tensor, key_len: int, mask: Tensor,
@@ -281,9 +278,16 @@ class MultiHeadSelfAttention(nn.Module):
             TypeError: ``x`` has another dtype than the weights.
             ValueError: ``x`` has the wrong shape, or is on another device.
         """
-        check_alike(weight=self.W_qkv.weight, x=x)
-        query, key, value = self._separate(_multiply(x, self.W_qkv))
+        self._check(x)
+        query, key, value = self._separate(_multiply(x, self.W_qkv, x))
         return _narrow(query, x), _narrow(key, x), _narrow(value, x)
+
+    def _check(self, x: Tensor, attention_mask: Tensor | None = None) -> None:
+        weight = self.W_qkv.weight
+        # At 16 tokens even a check shows: ask first whether there is a need.
+        if (attention_mask is not None or x.dtype != weight.dtype
+                or x.device != weight.device):
+            check_alike(attention_mask, weight=weight, x=x)
 
     def _separate(self, packed: Tensor) -> tuple[Tensor, ...]:
         split = packed.view(*packed.shape[:-1], 3, self.num_heads,
@@ -307,15 +311,15 @@ class MultiHeadSelfAttention(nn.Module):
             The new embeddings. A token that may attend nowhere gets the bias
             of ``W_o``, or zeros where there is none.
         """
-        check_alike(attention_mask, weight=self.W_qkv.weight, x=x)
-        query, key, value = self._separate(_multiply(x, self.W_qkv))
+        self._check(x, attention_mask)
+        query, key, value = self._separate(_multiply(x, self.W_qkv, x))
         if attention_mask is not None:
             check_mask_broadcasts(attention_mask.shape,
                                   (*query.shape[:-1], x.shape[1]))
         heads = self._attend(query, key, value, attention_mask,
                              check_scale(None, self.head_dim), is_causal)
         joined = heads.transpose(1, 2).flatten(-2)
-        return _narrow(_multiply(joined, self.W_o), x)
+        return _narrow(_multiply(joined, self.W_o, x), x)
 
     # The layer made query, key and value itself: no need to check them.
     _attend = staticmethod(_attend)
@@ -389,10 +393,10 @@ def _narrow(tensor: Tensor, x: Tensor) -> Tensor:
     return tensor.to(x.dtype)
 
 
-def _multiply(x: Tensor, linear: nn.Linear) -> Tensor:
-    """Apply a linear layer, in float32 where the processor lacks the dtype."""
-    if (NATIVE_HALF.get(linear.weight.dtype, True) or x.device.type != "cpu"
-            or torch.is_autocast_enabled("cpu")):
-        return linear(x)
+def _multiply(tensor: Tensor, linear: nn.Linear, x: Tensor) -> Tensor:
+    """Apply a linear layer, in float32 where the processor lacks x's dtype."""
+    if (x.dtype not in NATIVE_HALF or NATIVE_HALF[x.dtype]
+            or x.device.type != "cpu" or torch.is_autocast_enabled("cpu")):
+        return linear(tensor)
     bias = None if linear.bias is None else linear.bias.float()
-    return F.linear(x.float(), linear.weight.float(), bias)
+    return F.linear(tensor.float(), linear.weight.float(), bias)
