@@ -1,7 +1,7 @@
 """Time every variant beside its peers, and write the record.
 
 ``make bench ALL=1`` runs this; on a quiet machine with two cores it takes
-about twelve minutes. One process of pytest measures with one thread, another
+about sixteen minutes. One process of pytest measures with one thread, another
 one with two, and memory has fresh processes. A peer that is not installed is
 left out, and the record says so; ALL=1 installs them.
 
