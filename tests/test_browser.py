@@ -106,8 +106,10 @@ def opened(browser, server, address):
         page.on("console", lambda message: complaints.append(message.text)
                 if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
+        # What a page still fetches when it is left is given up: no fault.
         page.on("requestfailed", lambda request: complaints.append(
-            f"failed: {request.url}"))
+            f"failed: {request.url} {request.failure}")
+            if request.failure != "net::ERR_ABORTED" else None)
         page.on("response", lambda response: complaints.append(
             f"{response.status}: {response.url}")
             if response.status >= 400 else None)
