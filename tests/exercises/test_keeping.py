@@ -305,6 +305,8 @@ def test_command_line_watches_a_file(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "course.exercises", "watch", "mine.py"],
         cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+        # A shell's background job, which these tests may be, is deaf to it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         env={**os.environ, "COURSE_PROGRESS": "off", "OMP_NUM_THREADS": "1"})
     clock = threading.Timer(180, process.kill)  # or a fault would hang here
     clock.start()
